@@ -112,10 +112,7 @@ func newHarness(t testing.TB, server *pgtest.Server, killing bool, change ...fun
 		}
 		open = nil
 	}
-	t.Cleanup(func() {
-		closeAll()
-		execute(t, server, "DROP SCHEMA IF EXISTS "+o.Schema+" CASCADE")
-	})
+	t.Cleanup(closeAll)
 	return storetest.Harness{
 		Open:        func() (storage.Store, error) { return node(0) },
 		OpenLimited: func(maxDevices int) (storage.Store, error) { return node(maxDevices) },

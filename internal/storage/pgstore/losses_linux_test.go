@@ -12,6 +12,7 @@ import (
 
 // TestConfirmLoss reports losses on all servers until one of them confirms them.
 func TestConfirmLoss(t *testing.T) {
+	t.Parallel()
 	o := options(sharedServer(t))
 	a, b := open(t, o), open(t, o)
 	if err := a.Degraded(); err != nil {

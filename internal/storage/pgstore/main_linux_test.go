@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	// A reopened store takes tens of milliseconds: PostgreSQL starts a process per connection.
 	// make exhaustive plays more.
-	if err := flag.Set("rapid.checks", "3"); err != nil {
+	if err := flag.Set("rapid.checks", "2"); err != nil {
 		panic(err)
 	}
 	pgstore.ExpectAgain()
@@ -43,13 +44,19 @@ func (r run) Run() int {
 	return code
 }
 
-// shared is the server of sharedServer.
-var shared *pgtest.Server
+// shared is the server of sharedServer; starting guards it.
+var (
+	shared   *pgtest.Server
+	starting sync.Mutex
+)
 
-// sharedServer returns a server for tests that do not run in parallel, neither stop nor configure it,
-// and use schemas of their own. The first of them starts it.
+// sharedServer returns a server for tests that neither stop nor configure it, and use schemas of their
+// own. Those that run in parallel do not keep a transaction open for long either, nor end those of
+// others. The first test starts it.
 func sharedServer(t testing.TB) *pgtest.Server {
 	t.Helper()
+	starting.Lock()
+	defer starting.Unlock()
 	if shared == nil {
 		shared = pgtest.Start(lasting{t}, fast...)
 	}

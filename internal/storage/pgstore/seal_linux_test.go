@@ -74,6 +74,7 @@ func seal(t testing.TB, s *pgstore.Store, beforeUnixMs int64) int64 {
 
 // TestSealedExpireBeside removes all readings from two servers while they are sealed: none is left, nor any device, and each was counted once.
 func TestSealedExpireBeside(t *testing.T) {
+	t.Parallel()
 	server := sharedServer(t)
 	o := options(server)
 	o.SealAtLeast = 1
@@ -157,6 +158,7 @@ func TestSealedPublishedCreates(t *testing.T) {
 
 // TestSealedSQL runs the queries of docs/scaling.md, and checks that those of a device and a time read what they need.
 func TestSealedSQL(t *testing.T) {
+	t.Parallel()
 	var queries []string
 	for _, q := range strings.Split(scalingSQL, ";\n") {
 		if strings.Contains(q, "SELECT ") && strings.Contains(q, "FROM ") { // not that of a snapshot

@@ -384,6 +384,7 @@ func (w *sealWorld) mustMatch(t failer, r *rand.Rand, model storage.Store) {
 //
 // Its mutants are seal-without-verify and settle-late-beside-segments.
 func TestRandomSealed(t *testing.T) {
+	t.Parallel()
 	server := sharedServer(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		w := openSealWorld(rt, server, 3)

@@ -35,6 +35,7 @@ func records(t *testing.T, s *pgstore.Store, device string) (all []vitals.Values
 
 // TestVersions opens schemas of other versions, which stay as they are.
 func TestVersions(t *testing.T) {
+	t.Parallel()
 	server := sharedServer(t)
 	for _, tt := range []struct{ name, tables, want string }{
 		{"before 0.1.0", "CREATE TABLE SCHEMA.meta (version integer); INSERT INTO SCHEMA.meta VALUES (6)", "version 6 of before release 0.1.0: export the readings with the pulsegate that wrote it"},
@@ -61,6 +62,7 @@ func TestVersions(t *testing.T) {
 // TestSignsTogether opens nodes at once, which define signs in different orders: each sign has one
 // number, which all nodes know as soon as they read a value of it.
 func TestSignsTogether(t *testing.T) {
+	t.Parallel()
 	o := options(sharedServer(t))
 	own := storetest.OwnSigns()[:6]
 	stores := make([]*pgstore.Store, 4)
@@ -115,6 +117,7 @@ func TestSignsTogether(t *testing.T) {
 // TestSignsOfOthers checks that a definition that one node lacks is not retired in others, and that a
 // node answers with no value of an unknown sign left out.
 func TestSignsOfOthers(t *testing.T) {
+	t.Parallel()
 	server := sharedServer(t)
 	o := options(server)
 	early := open(t, o)

@@ -157,7 +157,10 @@ func TestDuplicatesWait(t *testing.T) {
 // TestEveryByte cuts the connection off at some bytes of the answer to a group, and
 // TestEveryByteExhaustive (make exhaustive) at every byte. The group must be stored once, and
 // reported as stored.
-func TestEveryByte(t *testing.T) { cutAnswers(t, 7) }
+func TestEveryByte(t *testing.T) {
+	t.Parallel()
+	cutAnswers(t, 7)
+}
 
 func TestEveryByteExhaustive(t *testing.T) { cutAnswers(t, 1) }
 
@@ -212,7 +215,11 @@ func outcomeName(o storage.Outcome) string {
 // TestStorm cancels and terminates all backends again and again while two nodes store the same
 // readings. Each must be stored once, and none altered. The strikes become rarer while no group is
 // stored, because a machine with other work stores none between two of them.
-func TestStorm(t *testing.T) {
+func TestStorm(t *testing.T) { storm(t, 15) }
+
+func TestStormExhaustive(t *testing.T) { storm(t, 60) }
+
+func storm(t *testing.T, groups int) {
 	t.Parallel()
 	server := pgtest.Start(t, fast...) // the storm strikes the stores of other tests too
 	o := options(server)
@@ -220,8 +227,8 @@ func TestStorm(t *testing.T) {
 	nodes := []*pgstore.Store{open(t, o), open(t, o)}
 	stop := make(chan struct{})
 	var progress atomic.Int64 // groups that are stored
-	var storm sync.WaitGroup
-	storm.Go(func() {
+	var striking sync.WaitGroup
+	striking.Go(func() {
 		conn := connect(t, server)
 		defer conn.Close(context.Background())
 		before, vain := int64(0), 0
@@ -242,7 +249,7 @@ func TestStorm(t *testing.T) {
 			}
 		}
 	})
-	const groups, devices = 30, 20
+	const devices = 20
 	group := func(k, by int) (g []*storage.Entry) {
 		for d := range devices {
 			g = append(g, reading(fmt.Sprintf("d-%02d", (d+by*7)%devices), int64(k), vitals.Value((d+by*7)%devices+1)))
@@ -274,7 +281,7 @@ func TestStorm(t *testing.T) {
 	}
 	writers.Wait()
 	close(stop)
-	storm.Wait()
+	striking.Wait()
 	for d := range devices {
 		page := make([]storage.Record, groups+1)
 		e := reading(fmt.Sprintf("d-%02d", d), 0, vitals.Value(d+1))
@@ -294,6 +301,7 @@ func TestStorm(t *testing.T) {
 // TestErasedElsewhere stores readings of a device that another node has erased since this one stored some: all
 // nodes must know the device again.
 func TestErasedElsewhere(t *testing.T) {
+	t.Parallel()
 	server := sharedServer(t)
 	o := options(server)
 	a, b := open(t, o), open(t, o)
