@@ -69,8 +69,9 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// browsers are the programs to try. The shell of Chromium without windows takes half of the CPU time of the whole browser.
-// Debian's command for it is a script that stays in between, and is not what would be killed.
+// browsers are the programs to try. The shell of Chromium without windows takes half of the CPU time
+// of the whole browser. Debian's command for it is a script that stays in between, and is not what
+// would be killed.
 var browsers = []string{"/usr/lib/chromium/chromium-headless-shell", "chromium"}
 
 // chromium returns the browser. Without one, the test is skipped; in CI it fails.
