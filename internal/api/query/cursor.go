@@ -102,7 +102,7 @@ func (l list) parseDevice(text string) (last deviceKey, err error) {
 		}
 		last.rank, name = int64(binary.BigEndian.Uint64(name)), name[8:]
 	}
-	if last.name, err = vitals.ParseName(name); err != nil || last.rank < 0 {
+	if last.name, err = vitals.ParseName(name); err != nil || last.rank < 0 || last.rank == math.MaxInt64 {
 		return last, errCursor
 	}
 	return last, nil

@@ -15,9 +15,6 @@ import (
 // repeated.
 var ErrReassigned = errors.New("query: a device was reassigned while its readings were read")
 
-// MaxWorn is the maximum number of devices of one patient whose records a [Merge] has in memory at the same time.
-const MaxWorn = 1024
-
 // Numbers of records that a Merge reads at once: of all devices together, and of one.
 const (
 	mergeRecords = 4096
@@ -120,9 +117,6 @@ func (m *Merge) order(aUnixMs int64, a *run, bUnixMs int64, b *run) int {
 
 // begin begins the first of the parts.
 func (m *Merge) begin(ctx context.Context) error {
-	if len(m.running) == MaxWorn {
-		return &ParamError{"", fmt.Sprintf("more than %d devices are assigned to the patient at one time", MaxWorn)}
-	}
 	part := &m.parts[0]
 	m.parts = m.parts[1:]
 	within := storage.Range{

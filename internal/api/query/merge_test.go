@@ -2,7 +2,6 @@ package query_test
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -69,29 +68,6 @@ func TestMerge(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("seed %d, newest first: %t\n%v\nwant\n%v", seed, newest, got, want)
-		}
-	}
-}
-
-// A patient to whom very many devices are assigned at one time cannot be read at that time.
-func TestTooManyWorn(t *testing.T) {
-	m := storetest.NewMemory()
-	for n, tooMany := range []bool{false, true} {
-		var parts []storage.Assignment
-		for d := range query.MaxWorn + n {
-			device := fmt.Sprint("d", d)
-			if n == 0 || d == query.MaxWorn {
-				appendTo(t, m, one(device))
-				assignTo(t, m, device, "P-1", 0, storage.OpenEnd)
-			}
-			part := storage.Assignment{Device: name(t, device), Subject: "P-1", ToUnixMs: storage.OpenEnd}
-			parts = append(parts, part)
-		}
-		merge := query.NewMerge(m.Scan, m.DeviceAssignments, parts, false, 1)
-		_, _, err := merge.Next(t.Context())
-		var param *query.ParamError
-		if errors.As(err, &param) != tooMany {
-			t.Errorf("%d devices: %v", len(parts), err)
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 type newestWorn struct {
 	latest [vitals.MaxSigns]storage.Latest
 	device [vitals.MaxSigns]vitals.Name
+
+	goesOn func() error // called before further records are read; an error ends the search
 }
 
 // add adds a value of a sign. Of values of one time, the one of the last device counts, as readings are ordered.
@@ -77,6 +79,9 @@ func (n *newestWorn) search(ctx context.Context, reader Reader, a *storage.Assig
 	for more := scanner.FromUnixMs < scanner.ToUnixMs; more && *signs != 0; {
 		var records []storage.Record
 		var err error
+		if err = n.goesOn(); err != nil {
+			return err
+		}
 		if records, more, err = scanner.Next(ctx, reader.Scan, buffer); err != nil {
 			return err
 		}

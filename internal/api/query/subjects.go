@@ -8,6 +8,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // SubjectsPath is what the addresses of the readings of subjects begin with.
@@ -58,14 +59,11 @@ func (s *Subjects) stream(w http.ResponseWriter, r *http.Request, formats Format
 	}
 	defer leave()
 	p.selection().of(of)
-	subject, devices := string(of.subject), devicesOf(of.all)
+	subject, devices := of.subject, devicesOf(of.all)
 	s.h.answer(w, r, formats, p, asked{
-		access: &access, export: gate.Export{Subject: subject}, recorded: true,
-		allowed: func() bool {
-			access, verdict := s.may(r)
-			return verdict == gate.Allowed && access.MayReadSubject(subject, devices)
-		},
-		find: func(context.Context) error { return nil },
+		access: &access, export: gate.Export{Subject: string(subject)}, recorded: true,
+		allowed: func() bool { return s.mayStill(r, subject, devices) },
+		find:    func(context.Context) error { return p.selection().checkWorn() },
 	})
 }
 
@@ -75,6 +73,12 @@ func (s *Subjects) may(r *http.Request) (gate.Access, gate.Verdict) {
 	v.SubjectsInSession = true
 	access, verdict, _ := s.h.opt.Gate.Authorize(v, token.ReadSubjects, time.Now())
 	return access, verdict
+}
+
+// mayStill reports whether a request may still read a subject, to whom devices were assigned.
+func (s *Subjects) mayStill(r *http.Request, subject storage.Subject, devices []vitals.Name) bool {
+	access, verdict := s.may(r)
+	return verdict == gate.Allowed && access.MayReadSubject(string(subject), devices)
 }
 
 // admit authorizes and admits a request, and reads its subject, or answers it. If ok is true, the caller must call
@@ -125,6 +129,7 @@ func (s *Subjects) find(w http.ResponseWriter, r *http.Request, access *gate.Acc
 // Latest serves POST /v1/subjects/latest: the newest value of each sign, with its time and device, and the assignments
 // of the subject. It has no parameters.
 func (s *Subjects) Latest(w http.ResponseWriter, r *http.Request) {
+	client := r.Context()
 	r = WithoutCancel(r)
 	access, of, leave, ok := s.admit(w, r, false)
 	if !ok {
@@ -136,7 +141,16 @@ func (s *Subjects) Latest(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = o.Record(r, &access, gate.Export{Subject: string(of.subject)}, 0, storage.OpenEnd)
 	}
-	var newest newestWorn
+	devices := devicesOf(of.all)
+	newest := newestWorn{goesOn: func() error { // many readings may have to be read, before anything is written
+		switch {
+		case client.Err() != nil:
+			return ErrClientGone
+		case !s.mayStill(r, of.subject, devices):
+			return ErrRevoked
+		}
+		return nil
+	}}
 	if err == nil {
 		err = newest.find(r.Context(), s.h.reader, of.all)
 	}
@@ -145,6 +159,10 @@ func (s *Subjects) Latest(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !s.find(w, r, &access, of) { // they may have been changed since
+		return
+	}
+	if devices = devicesOf(of.all); !s.mayStill(r, of.subject, devices) {
+		o.Fail(w, r, ErrRevoked)
 		return
 	}
 	if !newest.within(of.all) {

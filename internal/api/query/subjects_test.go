@@ -3,7 +3,11 @@ package query_test
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -100,6 +104,11 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
+// newList returns the beginning of the cursors of a list.
+func newList(kind byte, with ...string) []byte {
+	return binary.BigEndian.AppendUint32([]byte{kind}, crc32.ChecksumIEEE([]byte(strings.Join(with, "\x00"))))
+}
+
 // TestSubjectsRejected sends requests that are answered with a problem.
 func TestSubjectsRejected(t *testing.T) {
 	srv := serveSubjects(t, twoWards(t), query.Service{})
@@ -110,11 +119,16 @@ func TestSubjectsRejected(t *testing.T) {
 		t.Fatalf("a page of one: %q, %s", cursor, text)
 	}
 	next := func(subject string) string { return fmt.Sprintf(`{"subject":%q,"cursor":%q}`, subject, cursor) }
+	// Made up, with the last time that there is: the time after it is no time.
+	list := newList(0x09, "P-1", "", " ")
+	last := fmt.Sprintf(`{"subject":"P-1","cursor":%q}`, base64.RawURLEncoding.EncodeToString(
+		append(binary.BigEndian.AppendUint64(list, math.MaxInt64), 'a')))
 	for _, tt := range []struct{ path, body, want string }{
 		{"readings?limit=1", next("P-1"), ""},
 		{"readings?limit=1", next("P-2"), "#bad-parameter"},
 		{"readings?order=desc", next("P-1"), "#bad-parameter"},
 		{"readings?flag=any", next("P-1"), "#bad-parameter"},
+		{"readings?order=desc", last, "#bad-parameter"},
 		{"aggregates?step=1h", next("P-1"), "#bad-parameter"},
 		{"readings", `{"subject":"P-1","cursor":"x"}`, "#bad-parameter"},
 		{"readings?cursor=" + cursor, p1, "#bad-parameter"},
@@ -279,6 +293,61 @@ func TestSubjectsReassigned(t *testing.T) {
 		}
 		if resp, text := post(t, srv, path, `{"subject":"P-1"}`); resp.StatusCode != 200 {
 			t.Errorf("%s again: %d %.200s", path, resp.StatusCode, text)
+		}
+	}
+}
+
+// A subject to whom very many devices are assigned at one time cannot be read at that time: no part of such an answer is
+// sent.
+func TestTooManyWorn(t *testing.T) {
+	m := storetest.NewMemory()
+	for d := range query.MaxWorn + 1 {
+		device := fmt.Sprint("d", d)
+		appendTo(t, m, one(device))
+		assignTo(t, m, device, "P-1", int64(min(d, 10)), 2000)
+	}
+	srv := serveSubjects(t, m, query.Service{OnError: func(err error) { t.Errorf("reported %v", err) }})
+	for path, want := range map[string]int{
+		"readings": 400, "readings?format=csv": 400, "aggregates?step=1h": 400, "readings?from=10": 400,
+		"readings?to=10": 200, "readings?from=2000": 200, "latest": 200,
+	} {
+		resp, text := post(t, srv, "/v1/subjects/"+path, `{"subject":"P-1"}`)
+		if resp.StatusCode != want || want == 400 && !strings.Contains(text, "#bad-parameter") {
+			t.Errorf("%s: %d %.300s, want %d", path, resp.StatusCode, text, want)
+		}
+	}
+}
+
+// A request for latest values whose token is revoked while it reads has none.
+//
+// Seen to fail with the access that was decided at first.
+func TestSubjectsLatestRevoked(t *testing.T) {
+	var lines []string
+	for i := range 5000 {
+		lines = append(lines, fmt.Sprintf(`{"device":"a-1","time":%d,"heart_rate_bpm":60}`, 1000+i))
+	}
+	m := fill(t, append(lines, `{"device":"a-1","time":900000,"spo2_pct":80}`)...)
+	assignTo(t, m, "a-1", "P-1", 0, 800_000)
+	for at := 1; at <= 3; at++ { // the scan before which the token is revoked; there are three
+		f := gatetest.New(t)
+		header := f.Token(t, "study", "", token.Token{Rights: token.Read, Subjects: "P-1"})
+		g := f.Open(t)
+		scans := 0
+		h := &hookedStore{m, func() {
+			if scans++; scans == at {
+				f.Revoke(t, "study")
+				if err := g.Tokens.Reload(); err != nil {
+					t.Error(err)
+				}
+			}
+		}}
+		srv := serveOptions(t, h, query.Options{Service: query.Service{Gate: g}}, unchanged)
+		resp, text := post(t, srv, "/v1/subjects/latest", `{"subject":"P-1"}`, "Authorization", header)
+		if resp.StatusCode != http.StatusUnauthorized || strings.Contains(text, "60") {
+			t.Errorf("before scan %d: %d %s", at, resp.StatusCode, text)
+		}
+		if scans > at {
+			t.Errorf("%d scans, although the token was revoked before scan %d", scans, at)
 		}
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+// MaxWorn is the maximum number of devices that are assigned to a subject at one time, for a request for its readings:
+// the records of so many are in memory.
+const MaxWorn = 1024
+
 // A SubjectAssigner returns assignments. storage.Subjects documents its contract.
 type SubjectAssigner interface {
 	DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error)
@@ -56,13 +60,37 @@ func (q *Selection) of(w *worn) {
 	q.Assigned = []storage.Assignment{{Subject: w.subject, FromUnixMs: math.MinInt64, ToUnixMs: storage.OpenEnd}}
 }
 
+// parts returns the parts of the assignments of a subject that lie in q.Range.
+func (q *Selection) parts() (parts []storage.Assignment) {
+	for _, a := range q.worn.all {
+		a.FromUnixMs, a.ToUnixMs = max(a.FromUnixMs, q.Range.FromUnixMs), min(a.ToUnixMs, q.Range.ToUnixMs)
+		if a.FromUnixMs < a.ToUnixMs {
+			parts = append(parts, a)
+		}
+	}
+	return parts
+}
+
+// checkWorn returns an error if more than MaxWorn devices are assigned to a subject at one time of q.Range.
+func (q *Selection) checkWorn() error {
+	var begins, ends []int64
+	for _, p := range q.parts() {
+		begins, ends = append(begins, p.FromUnixMs), append(ends, p.ToUnixMs)
+	}
+	slices.Sort(begins)
+	slices.Sort(ends)
+	for i := MaxWorn; i < len(begins); i++ {
+		if begins[i] < ends[i-MaxWorn] { // at begins[i], i+1 have begun, and at most i-MaxWorn have ended
+			reason := fmt.Sprintf("more than %d devices are assigned to the subject at one time of the range", MaxWorn)
+			return &ParamError{"", reason}
+		}
+	}
+	return nil
+}
+
 // ofSubject returns a function that returns the records of q.Range during the assignments of a subject.
 func (q *Selection) ofSubject(reader Reader, chunk int) nextFunc {
-	parts := slices.Clone(q.worn.all)
-	for i := range parts {
-		p := &parts[i]
-		p.FromUnixMs, p.ToUnixMs = max(p.FromUnixMs, q.Range.FromUnixMs), min(p.ToUnixMs, q.Range.ToUnixMs)
-	}
+	parts := q.parts()
 	merge := NewMerge(reader.Scan, q.worn.store.DeviceAssignments, parts, q.Range.Descending, chunk)
 	after := q.worn.after
 	return func(ctx context.Context) (device vitals.Name, records []storage.Record, more bool, err error) {
