@@ -65,6 +65,8 @@ func TestInstall(t *testing.T) {
 		"/opt/p/share/bash-completion/completions/pulsegate",
 		"/opt/p/share/fish/vendor_completions.d/pulsegate.fish",
 		"/opt/p/share/man/man1/pulsegate.1.gz",
+		"/opt/p/share/pulsegate/grafana/pulsegate-device.json",
+		"/opt/p/share/pulsegate/grafana/pulsegate-patient.json",
 		"/opt/p/share/pulsegate/grafana/pulsegate.json",
 		"/opt/p/share/pulsegate/prometheus/alerts.yaml",
 		"/opt/p/share/zsh/site-functions/_pulsegate",
@@ -358,7 +360,9 @@ func testPackageDocs(t *testing.T, deb string) {
 	if pages < 30 {
 		t.Errorf("the test found %d pages", pages)
 	}
-	for _, name := range []string{"grafana/pulsegate.json", "prometheus/alerts.yaml"} {
+	for _, name := range []string{
+		"grafana/pulsegate.json", "grafana/pulsegate-device.json", "grafana/pulsegate-patient.json", "prometheus/alerts.yaml",
+	} {
 		if read(t, filepath.Join(dir, "usr/share/pulsegate", name)) != read(t, filepath.Join(root, "deploy", name)) {
 			t.Errorf("%s differs", name)
 		}

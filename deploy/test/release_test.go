@@ -54,7 +54,8 @@ func TestRelease(t *testing.T) {
 	zip, err := gzip.NewReader(strings.NewReader(read(t, filepath.Join(one, name+".tar.gz"))))
 	try(t, err)
 	archive := untar(t, zip)
-	for _, file := range []string{"README.md", "docs/tls.md", "docs/adr/0001-pebble.md", "LICENSE", "THIRD-PARTY-NOTICES", "pulsegate.1", "completions/pulsegate.zsh"} {
+	for _, file := range []string{"README.md", "docs/tls.md", "docs/adr/0001-pebble.md", "LICENSE", "THIRD-PARTY-NOTICES", "pulsegate.1", "completions/pulsegate.zsh",
+		"grafana-dashboard.json", "grafana-device.json", "grafana-patient.json"} {
 		if len(archive[name+"/"+file].text) == 0 {
 			t.Errorf("%s is missing in the archive", file)
 		}
