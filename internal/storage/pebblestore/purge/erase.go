@@ -109,7 +109,7 @@ func (m *Remover) Erase(e storage.Erasure, record func(storage.Erasure) error) (
 			if err := m.finish(in, record); err != nil || !in.OfValues() {
 				return in.Erasure, err
 			}
-			return m.eraseSince(in.Erasure, record)
+			return eraseSince(m, in.Erasure, record)
 		}
 		err = m.finish(in, m.OnErased)
 		if err != nil && (in.step != stepPurge || !errors.Is(err, storage.ErrCorrupt) || m.Tree.Failed()) {
@@ -141,7 +141,7 @@ func (m *Remover) Erase(e storage.Erasure, record func(storage.Erasure) error) (
 }
 
 // eraseSince erases the values that have come since an erasure of them that was finished only now.
-func (m *Remover) eraseSince(first storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error) {
+func eraseSince(m *Remover, first storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error) {
 	e := first
 	e.Readings = 0
 	e, err := m.Erase(e, func(e storage.Erasure) error {
