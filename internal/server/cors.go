@@ -66,7 +66,8 @@ func (o *origins) readable(h http.Handler, methods string) http.Handler {
 		header.Set("Allow", methods+", OPTIONS")
 		if allowed {
 			header.Set("Access-Control-Allow-Methods", methods)
-			header.Set("Access-Control-Allow-Headers", "Authorization, Last-Event-ID, Cache-Control, Prefer")
+			header.Set("Access-Control-Allow-Headers",
+				"Authorization, Content-Type, Last-Event-ID, Cache-Control, Prefer")
 			header.Set("Access-Control-Max-Age", "600") // seconds
 		}
 		w.WriteHeader(http.StatusNoContent)

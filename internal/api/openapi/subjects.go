@@ -80,6 +80,8 @@ func (d *describer) addSubjects(to, aggregate, value object) {
 		"SubjectValue": closed(value, "time", "value", "device"),
 		"SubjectLatest": closed(object{
 			"subject": subjectID, "latest": closed(latest), "flags_notice": notice,
+			"unread": described(object{"type": "array", "minItems": 1, "items": ref("schemas", "Sign")},
+				"Signs of which the latest value may be missing: too many readings would have to be read to find it."),
 			"assignments": described(object{"type": "array", "items": assignment},
 				"All assignments of the subject, by device and beginning."),
 		}, "subject", "latest", "assignments", "flags_notice"),

@@ -298,8 +298,8 @@ func (p *Params) wait() time.Duration {
 
 // A subjectBody is the body of a request about a subject.
 type subjectBody struct {
-	Subject string `json:"subject"`
-	Cursor  string `json:"cursor"` // of a further page
+	Subject string  `json:"subject"`
+	Cursor  *string `json:"cursor"` // of a further page; nil means the first
 }
 
 // readSubject reads the body of a POST. Only if it is paged may it have a cursor.
@@ -309,7 +309,7 @@ func readSubject(w http.ResponseWriter, r *http.Request, paged bool) (named subj
 		err = json.Unmarshal(body, &named, json.RejectUnknownMembers(true))
 	}
 	_, subjectErr := storage.ParseSubject(named.Subject)
-	if err != nil || subjectErr != nil || named.Cursor != "" && !paged {
+	if err != nil || subjectErr != nil || named.Cursor != nil && !paged {
 		return named, errSubjectBody
 	}
 	return named, nil

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"math"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -50,6 +49,10 @@ var cursorDevices = [...]byte{byName: cursorDevice, byAge: cursorAge, byWorst: c
 // maxCursorBytes is the maximum length of a cursor as text.
 var maxCursorBytes = base64.RawURLEncoding.EncodedLen(headBytes + 192 + vitals.MaxNameBytes)
 
+// maxCursorUnixMs is the greatest time in a cursor: the end of the last bucket that there may be. The audit log has
+// times of cursors.
+const maxCursorUnixMs = vitals.MaxTimeUnixMs + 2*maxStepDays*msPerDay
+
 // headBytes is the length of a cursor before its key.
 const headBytes = 1 + 4
 
@@ -75,7 +78,7 @@ func (l list) parseMs(text string) (int64, error) {
 		return 0, errCursor
 	}
 	unixMs := binary.BigEndian.Uint64(key)
-	if unixMs > math.MaxInt64-1 {
+	if unixMs > maxCursorUnixMs {
 		return 0, errCursor
 	}
 	return int64(unixMs), nil
@@ -102,7 +105,8 @@ func (l list) parseDevice(text string) (last deviceKey, err error) {
 		}
 		last.rank, name = int64(binary.BigEndian.Uint64(name)), name[8:]
 	}
-	if last.name, err = vitals.ParseName(name); err != nil || last.rank < 0 || last.rank == math.MaxInt64 {
+	isTime := l[0] == cursorWornAscending || l[0] == cursorWornDescending
+	if last.name, err = vitals.ParseName(name); err != nil || last.rank < 0 || isTime && last.rank > maxCursorUnixMs {
 		return last, errCursor
 	}
 	return last, nil

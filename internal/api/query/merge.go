@@ -36,6 +36,7 @@ type Merge struct {
 	atMost   int                  // records per read
 	parts    []storage.Assignment // that have not begun, in the order of their beginnings
 	running  []*run               // in the order of their first records
+	free     [][]storage.Record   // buffers of runs that have ended
 	passed   int                  // number of the records of running[0] that Next has returned
 }
 
@@ -46,6 +47,7 @@ type run struct {
 	records []storage.Record // read, and not yet passed; not empty
 	buffer  []storage.Record
 	more    bool // there may be records after these
+	begun   bool // records were read before
 }
 
 // NewMerge returns a Merge of parts, which it may modify. scan and assigned are Scan and DeviceAssignments of a store.
@@ -70,6 +72,7 @@ func (m *Merge) Next(ctx context.Context) (part *storage.Assignment, records []s
 	if m.passed > 0 {
 		first := m.running[0]
 		first.records, m.passed = first.records[m.passed:], 0
+		m.running = slices.Delete(m.running, 0, 1)
 		if err := m.fill(ctx, first); err != nil {
 			return nil, nil, err
 		}
@@ -122,15 +125,17 @@ func (m *Merge) begin(ctx context.Context) error {
 	within := storage.Range{
 		Device: part.Device, FromUnixMs: part.FromUnixMs, ToUnixMs: part.ToUnixMs, Descending: m.newest,
 	}
-	r := &run{
-		part: part, scanner: storage.Scanner{Range: within}, more: true,
-		buffer: make([]storage.Record, min(m.atMost, max(mergeRecords/(len(m.running)+1), leastRecords))),
+	r := &run{part: part, scanner: storage.Scanner{Range: within}, more: true}
+	if last := len(m.free) - 1; last >= 0 {
+		r.buffer, m.free = m.free[last], m.free[:last]
+	} else {
+		r.buffer = make([]storage.Record, min(m.atMost, max(mergeRecords/(len(m.running)+1), leastRecords)))
 	}
-	m.running = append(m.running, r)
 	return m.fill(ctx, r)
 }
 
-// fill reads further records of a run that has none left, or ends it if there are none, and sorts the runs.
+// fill reads further records of a run that has none left, and puts it in its place among the others, or ends it if
+// there are none.
 func (m *Merge) fill(ctx context.Context, r *run) (err error) {
 	if len(r.records) == 0 && r.more {
 		if r.records, r.more, err = r.scanner.Next(ctx, m.scan, r.buffer); err != nil {
@@ -141,16 +146,18 @@ func (m *Merge) fill(ctx context.Context, r *run) (err error) {
 		}
 	}
 	if len(r.records) == 0 {
-		m.running = slices.DeleteFunc(m.running, func(other *run) bool { return other == r })
+		m.free = append(m.free, r.buffer)
+		return nil
 	}
-	slices.SortFunc(m.running, func(a, b *run) int {
+	i, _ := slices.BinarySearchFunc(m.running, r, func(a, b *run) int {
 		return m.order(a.records[0].TimeUnixMs, a, b.records[0].TimeUnixMs, b)
 	})
+	m.running = slices.Insert(m.running, i, r)
 	return nil
 }
 
-// verify returns ErrReassigned unless the device of a run is assigned to the run's subject at the times of the records
-// just read.
+// verify drops those of the records just read at whose times the device of a run is not assigned to the run's subject
+// any more, as when it passes to the next one at present. It returns ErrReassigned if some before them were.
 func (m *Merge) verify(ctx context.Context, r *run) error {
 	if len(r.records) == 0 {
 		return nil
@@ -159,12 +166,23 @@ func (m *Merge) verify(ctx context.Context, r *run) error {
 	if err != nil {
 		return fmt.Errorf("read assignments: %w", err)
 	}
-	// A part belongs to one assignment, so all the records do.
-	first, last := r.records[0].TimeUnixMs, r.records[len(r.records)-1].TimeUnixMs
-	if !slices.ContainsFunc(all, func(a storage.Assignment) bool {
-		return a.Subject == r.part.Subject && a.Covers(first) && a.Covers(last)
-	}) {
+	oldest := &r.records[0]
+	if m.newest {
+		oldest = &r.records[len(r.records)-1]
+	}
+	i := slices.IndexFunc(all, func(a storage.Assignment) bool {
+		return a.Subject == r.part.Subject && a.Covers(oldest.TimeUnixMs)
+	})
+	if i < 0 {
 		return ErrReassigned
 	}
+	ended := func(r storage.Record) bool { return r.TimeUnixMs >= all[i].ToUnixMs }
+	kept := slices.DeleteFunc(r.records, ended)
+	if dropped := len(kept) < len(r.records); dropped && m.newest && r.begun {
+		return ErrReassigned // so were some of those before them
+	} else if dropped && !m.newest {
+		r.more = false
+	}
+	r.records, r.begun = kept, true
 	return nil
 }

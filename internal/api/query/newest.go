@@ -15,8 +15,14 @@ type newestWorn struct {
 	latest [vitals.MaxSigns]storage.Latest
 	device [vitals.MaxSigns]vitals.Name
 
-	goesOn func() error // called before further records are read; an error ends the search
+	goesOn func() error     // called before further records are read; an error ends the search
+	buffer []storage.Record // nil before the first read
+	read   int              // records
+	unread uint32           // signs of which older values would have had to be read
 }
+
+// maxOlder is the maximum number of records that a request reads to find the latest values of a subject.
+const maxOlder = 1 << 18
 
 // add adds a value of a sign. Of values of one time, the one of the last device counts, as readings are ordered.
 func (n *newestWorn) add(s vitals.Sign, device vitals.Name, l storage.Latest) {
@@ -61,10 +67,13 @@ func (n *newestWorn) find(ctx context.Context, reader Reader, all []storage.Assi
 		searches = append(searches, older)
 	}
 	for _, older := range searches {
-		for i := len(older.of) - 1; i >= 0 && older.signs != 0; i-- {
+		for i := len(older.of) - 1; i >= 0 && older.signs != 0 && n.read < maxOlder; i-- {
 			if err := n.search(ctx, reader, &older.of[i], &older.signs); err != nil {
 				return err
 			}
+		}
+		if n.read >= maxOlder {
+			n.unread |= older.signs
 		}
 	}
 	return nil
@@ -75,16 +84,19 @@ func (n *newestWorn) search(ctx context.Context, reader Reader, a *storage.Assig
 	scanner := storage.Scanner{Range: storage.Range{
 		Device: a.Device, FromUnixMs: max(a.FromUnixMs, n.oldest(*signs)), ToUnixMs: a.ToUnixMs, Descending: true,
 	}}
-	buffer := make([]storage.Record, chunkRecords)
-	for more := scanner.FromUnixMs < scanner.ToUnixMs; more && *signs != 0; {
+	if n.buffer == nil {
+		n.buffer = make([]storage.Record, chunkRecords)
+	}
+	for more := scanner.FromUnixMs < scanner.ToUnixMs; more && *signs != 0 && n.read < maxOlder; {
 		var records []storage.Record
 		var err error
 		if err = n.goesOn(); err != nil {
 			return err
 		}
-		if records, more, err = scanner.Next(ctx, reader.Scan, buffer); err != nil {
+		if records, more, err = scanner.Next(ctx, reader.Scan, n.buffer); err != nil {
 			return err
 		}
+		n.read += len(records)
 		for i := range records {
 			r := &records[i]
 			for found := r.Values.Present() & *signs; found != 0; found &= found - 1 {
@@ -147,5 +159,12 @@ func (n *newestWorn) appendTo(dst []byte, of *worn, limits *vitals.FlagLimits) [
 	if len(of.all) == 0 {
 		dst = append(dst, before...)
 	}
-	return append(appendNotice(append(dst, ']')), "}\n"...)
+	dst, before = append(dst, ']'), `,"unread":["`
+	for s := range vitals.InOrder(n.unread) {
+		dst, before = append(append(append(dst, before...), limits.Signs.Field(s)...), '"'), `,"`
+	}
+	if n.unread != 0 {
+		dst = append(dst, ']')
+	}
+	return append(appendNotice(dst), "}\n"...)
 }

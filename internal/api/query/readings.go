@@ -151,9 +151,13 @@ func scan(
 		if err != nil {
 			return fmt.Errorf("write page: %w", err)
 		}
-		if !wanted || !more {
-			return nil
+		if wanted && more {
+			continue
 		}
+		if q.worn != nil {
+			return q.worn.verify(ctx)
+		}
+		return nil
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -50,8 +51,42 @@ type worn struct {
 	subject storage.Subject
 	all     []storage.Assignment // of the subject, by device
 	store   SubjectAssigner
-	cursor  string     // in the request; "" means none
+	cursor  *string    // in the request; nil means none
 	after   *deviceKey // only readings after this one; nil means all
+
+	returned map[*storage.Assignment]period // of the readings that were returned, by part of an assignment
+	verified time.Time                      // when verify was called last
+}
+
+// A period has the times of the first and the last of some readings.
+type period struct{ firstUnixMs, lastUnixMs int64 }
+
+// note notes that readings of a part of an assignment are returned.
+func (w *worn) note(part *storage.Assignment, records []storage.Record) {
+	a, b := records[0].TimeUnixMs, records[len(records)-1].TimeUnixMs
+	now := period{min(a, b), max(a, b)}
+	if before, ok := w.returned[part]; ok {
+		now = period{min(now.firstUnixMs, before.firstUnixMs), max(now.lastUnixMs, before.lastUnixMs)}
+	}
+	w.returned[part] = now
+}
+
+// verify returns ErrReassigned unless the readings that were returned still lie in assignments of the subject. They are
+// held in memory for as long as the client takes to read those of other devices, and assignments may change.
+func (w *worn) verify(ctx context.Context) error {
+	w.verified = time.Now()
+	all, err := w.store.SubjectAssignments(ctx, w.subject)
+	if err != nil {
+		return fmt.Errorf("read assignments: %w", err)
+	}
+	for part, p := range w.returned {
+		if !slices.ContainsFunc(all, func(a storage.Assignment) bool {
+			return a.Device == part.Device && a.Covers(p.firstUnixMs) && a.Covers(p.lastUnixMs)
+		}) {
+			return ErrReassigned
+		}
+	}
+	return nil
 }
 
 // of makes q select what was measured of a subject.
@@ -92,7 +127,8 @@ func (q *Selection) checkWorn() error {
 func (q *Selection) ofSubject(reader Reader, chunk int) nextFunc {
 	parts := q.parts()
 	merge := NewMerge(reader.Scan, q.worn.store.DeviceAssignments, parts, q.Range.Descending, chunk)
-	after := q.worn.after
+	w, after := q.worn, q.worn.after
+	w.returned, w.verified = map[*storage.Assignment]period{}, time.Now()
 	return func(ctx context.Context) (device vitals.Name, records []storage.Record, more bool, err error) {
 		part, records, err := merge.Next(ctx)
 		if err != nil || len(records) == 0 {
@@ -102,7 +138,13 @@ func (q *Selection) ofSubject(reader Reader, chunk int) nextFunc {
 		if after != nil && records[0].TimeUnixMs == after.rank && device.Compare(&after.name) <= 0 {
 			records = records[1:] // shown before
 		}
-		return device, records, true, nil
+		if len(records) > 0 {
+			w.note(part, records)
+		}
+		if time.Since(w.verified) > allowedEvery {
+			err = w.verify(ctx)
+		}
+		return device, records, true, err
 	}
 }
 
@@ -113,11 +155,11 @@ func (q *Selection) params(raw string, known ...string) *Params {
 		return ReadParams(raw, nil, append(known, "cursor")...)
 	}
 	p := ReadParams(raw, nil, known...)
-	if q.worn.cursor != "" && p.Err == nil {
+	if q.worn.cursor != nil && p.Err == nil {
 		if p.values == nil {
 			p.values = map[string][]string{}
 		}
-		p.values.Set("cursor", q.worn.cursor)
+		p.values.Set("cursor", *q.worn.cursor)
 	}
 	return p
 }
