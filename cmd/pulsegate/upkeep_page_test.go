@@ -86,9 +86,15 @@ func followBackupPage(t *testing.T) {
 
 // The commands of docs/retention.md have the effects that it describes.
 func followRetentionPage(t *testing.T) {
-	blocks := pageBlocks(t, "retention.md", 5)
-	erase, overHTTP, stopped, subject, retain := blocks[0], blocks[1], blocks[2], blocks[3], strings.TrimSpace(blocks[4])
+	blocks := pageBlocks(t, "retention.md", 6)
+	erase, overHTTP, stopped, subject, values, retain := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4], strings.TrimSpace(blocks[5])
 	r := upkeepReader(t)
+	const wrong = `{"device":"ppg-000123","time":"2026-11-21T08:10:00Z","spo2_pct":71,"gateway":"ward-3"}`
+	r.run(`curl -d '` + wrong + `' http://127.0.0.1:8080/v1/readings`)
+	r.follow(values)
+	r.want("would erase device=ppg-000123 readings=1 first=2026-11-21T08:10:00.000Z last=2026-11-21T08:10:00.000Z\ngateway=ward-3 readings=1 ")
+	r.follow(strings.Replace(values, "--dry-run", "--yes", 1))
+	r.want("erased device=ppg-000123 readings=1\n")
 	r.follow(erase)
 	r.want("erased device=ppg-000123 readings=2\n")
 	const comes = `curl -d '{"device":"ppg-000123","time":"2026-11-21T10:00:00Z","spo2_pct":97.5}' http://127.0.0.1:8080/v1/readings`
@@ -105,7 +111,7 @@ func followRetentionPage(t *testing.T) {
 		r.follow(stopped)
 		r.want("erased device=ppg-000123 readings=1\n")
 		r.run("grep -c '\"event\":\"erased\"' pulsegate-audit.log")
-		r.want("4\n")
+		r.want("5\n")
 	}, retain)
 	if code := r.server.stop(); code != 0 || !strings.Contains(r.server.stderr(), `msg="old readings are removed" keep=400d every=1d`) {
 		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())

@@ -165,8 +165,9 @@ func TestChangesOfDevice(t *testing.T) {
 		}
 	}
 	feed.Drain()
-	if _, text := get(t, srv, "/v1/changes?format=csv&end=7f3a-end"); strings.HasSuffix(text, "7f3a-end") {
-		t.Error("an answer of a server that stops has the end")
+	// A server that stops may still answer the whole.
+	if _, text := get(t, srv, "/v1/changes?format=csv&end=7f3a-end"); strings.HasSuffix(text, "7f3a-end") != strings.Contains(text, "complete") {
+		t.Errorf("an answer of a server that stops is %s", text)
 	}
 }
 
