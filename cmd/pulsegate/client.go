@@ -43,6 +43,7 @@ var remedies = []remedy{
 	{"", answered(http.StatusUnauthorized, ""), "Name a file that holds a valid token with --token-file, or set " + tokenVariable + ". 'pulsegate token create' creates tokens."},
 	{"backup erase subject", answered(http.StatusNotFound, "#not-found"), "--target must be the address of the admin listener."},
 	{"", answered(http.StatusNotFound, "#unknown-device"), "'pulsegate devices' lists the devices."},
+	{"", wraps(transfer.ErrNeedsTLS), "The server uses TLS: use https instead of http."},
 	{"", func(err error) bool { p, ok := errors.AsType[*transfer.Problem](err); return ok && p.Type == "" }, "The answer is not from a Pulsegate server: ADDRESS."},
 	{"", wraps(syscall.ECONNREFUSED), "Start a server with 'pulsegate serve', or ADDRESS."},
 	{"", func(err error) bool { return errors.As(err, new(*net.DNSError)) }, "The host name was not found: ADDRESS."},

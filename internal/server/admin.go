@@ -99,6 +99,11 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 	post(admin.EndPath, h.End)
 	post(admin.AssignmentsPath, h.List)
 	routes.Handle("/loglevel", s.access.adminOnly(s.log.serveLevel, s.problems))
+	for _, path := range []string{"/{$}", "/v1/", "/fhir/"} {
+		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			s.problems.NotFound.Write(w, r, "This is the admin listener. Readings are at the address of the public one, which --addr sets.")
+		})
+	}
 	return routes
 }
 

@@ -144,7 +144,14 @@ type Problem struct {
 	Reason string `json:"reason"`
 
 	retryAfter time.Duration
+	needsTLS   bool
 }
+
+// ErrNeedsTLS is wrapped by a [Problem] if the server of an http URL uses TLS.
+var ErrNeedsTLS = errors.New("transfer: the server uses TLS")
+
+// Is reports whether p wraps [ErrNeedsTLS].
+func (p *Problem) Is(target error) bool { return p.needsTLS && target == ErrNeedsTLS }
 
 func (p *Problem) Error() string {
 	text := fmt.Sprintf("the server answers %d %s", p.Status, http.StatusText(p.Status))
@@ -370,6 +377,7 @@ func readProblem(resp *http.Response, text []byte) *Problem {
 		*part = printable(*part)
 	}
 	p.Status, p.retryAfter = resp.StatusCode, retryAfter(resp)
+	p.needsTLS = p.Status == http.StatusBadRequest && bytes.HasPrefix(text, []byte("Client sent an HTTP request to an HTTPS server")) // by net/http
 	return p
 }
 
