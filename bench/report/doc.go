@@ -1,10 +1,9 @@
-// Package report writes the results of the benchmarks to docs/benchmarks.md:
+// Package report writes the results of the benchmarks to bench/results:
 //
 //  1. A command of bench/cmd/bench measures and fills the tables of a [Report].
 //  2. [Report.Markdown] formats the figures, with the machine, the Go version, the
 //     command and the date.
-//  3. [UpdatePage] writes that text between two markers on the page. It keeps the text
-//     around the markers.
+//  3. [WriteFile] replaces the file of that run.
 //
 // # Honest numbers
 //

@@ -22,7 +22,7 @@ type Micro struct {
 // formsPackage is the end of the import path of package answers.
 const formsPackage = "/bench/answers"
 
-// Report returns the block of the page.
+// Report returns the report of the results.
 func (m *Micro) Report() *Report {
 	var points []string // the starting points
 	table := tableOf(m.Results, func(r *Result) (row, figure string) {

@@ -27,7 +27,7 @@ const (
 // variableSets lists the route sets with variables that have goals.
 var variableSets = []string{"github", "gplus", "parse", "one-variable", "five-variables"}
 
-// Report returns the block of the page.
+// Report returns the report of the results.
 func (m *Mux) Report() *Report {
 	fresh, reused := m.table("fresh"), m.table("reused")
 	fresh.Text, reused.Text = "### A fresh request each time", "### A request that was served before"

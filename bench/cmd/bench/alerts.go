@@ -63,11 +63,11 @@ func (c *ingestCommand) measureAlerts(ctx context.Context) error {
 		return err
 	}
 	r.Tables = append(r.Tables, shares)
-	// The ratios of CPU times vary by more than the goal: docs/benchmarks.md says so.
+	// The CPU time of a server varies by a tenth from one load to the next, more than the goal.
 	for _, row := range shares.Rows {
 		r.Goals = append(r.Goals, shares.Goals(report.Bar{What: row.Name + ": share of alerts in the samples, %", Row: row.Name, Figure: "share", Limit: 2, Format: "%.1f"})...)
 	}
-	return c.write("bench-alerts", r)
+	return c.write("alerts", r)
 }
 
 // alertStacks are the goroutines of alerts, and the function that the committer calls.

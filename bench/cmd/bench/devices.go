@@ -70,7 +70,7 @@ func (c *devicesCommand) measure(ctx context.Context) error {
 			"the most while they arrive, and what it is after the next start, with all readings in segments. Disk is the data directory then. "+rounded,
 		fmt.Sprintf("Rounds: %d, with a new server for every row", c.Rounds))
 	r.Tables = []*report.Table{servers, device}
-	return c.write("bench-devices", r)
+	return c.write("devices", r)
 }
 
 // loadDevices measures a new server with some devices, in MiB.

@@ -75,7 +75,7 @@ func (c *fhirCommand) measure(ctx context.Context) error {
 	for _, row := range bundles.Rows {
 		r.Goals = append(r.Goals, bundles.Goals(report.Bar{What: row.Name + ": durable Observations/s", Row: row.Name, Figure: "rate", AtLeast: true, Limit: 20_000, Format: "%.0f"})...)
 	}
-	return c.write("bench-fhir", r)
+	return c.write("fhir", r)
 }
 
 // A bundleKind is a kind of Bundles.

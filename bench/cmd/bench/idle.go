@@ -56,7 +56,7 @@ func (c *ingestCommand) measureIdle(ctx context.Context) error {
 		report.Bar{What: fmt.Sprintf("%d idle connections: MiB more than with none", c.Idle), Row: report.Own, Figure: "more", Limit: 60, Format: "%.1f"},
 		report.Bar{What: fmt.Sprintf("%d idle connections over TLS: MiB more than with none, after %v", c.Idle, c.IdleWait), Row: overTLS, Figure: "more later", Limit: 100, Format: "%.1f"},
 	)
-	return c.write("bench-idle", r)
+	return c.write("idle", r)
 }
 
 // resident returns the resident memory of a server, in MiB. With open connections over TLS, it does so again

@@ -15,7 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// Names of the parts of a run. Each has a block on the page.
+// Names of the parts of a run. Each writes a file of its own.
 const (
 	partSingle = "single"
 	partBulk   = "bulk"
@@ -106,7 +106,7 @@ func pulsegate() contestant {
 
 // measureSingle measures all contestants with one reading per request.
 func (c *ingestCommand) measureSingle(ctx context.Context) error {
-	r, err := c.singles(ctx, "bench-ingest", contestants(), report.Floor, closedLoop+"\n\n![CPU time per request of each server]("+plotName+")")
+	r, err := c.singles(ctx, "bench-ingest", contestants(), report.Floor, closedLoop)
 	if err != nil {
 		return err
 	}
@@ -115,20 +115,19 @@ func (c *ingestCommand) measureSingle(ctx context.Context) error {
 		atLeast(ownBar(1000, "requests/s", "rate", "before", 1.5)), atLeast(ownBar(1000, "requests/s", "rate", "ginpg", 7)),
 		ownBar(1000, "p99", "p99", "fasthttp", 1.5),
 	), c.goals(r, 64, ownBar(64, "CPU per request", "cpu", report.Floor, 2.2)))
-	if c.Page != "" {
+	if c.Results != "" {
 		plot := report.Plot{Tables: r.Tables, Connections: c.Connections, Stores: map[string]string{}}
 		for _, one := range contestants() {
 			plot.Stores[one.name] = one.stores
 		}
-		if err := report.WriteFile(filepath.Join(filepath.Dir(c.Page), plotName), plot.SVG()); err != nil {
+		if err := report.WriteFile(filepath.Join(c.Results, "ingest.svg"), plot.SVG()); err != nil {
 			return err
 		}
 	}
-	return c.write("bench-ingest", r)
+	return c.write("ingest", r)
 }
 
 const (
-	plotName   = "benchmarks-ingest.svg"
 	closedLoop = "The load is a closed loop: latency is measured from the actual, not from an intended, time of sending."
 )
 
@@ -210,7 +209,7 @@ func (c *ingestCommand) measureBefore(ctx context.Context) error {
 	for _, t := range r.Tables {
 		r.Goals = append(r.Goals, t.Goals(thanEarlier(t.Text+" CPU", report.Own, "cpu", 1.03))...)
 	}
-	return c.write("bench-ingest-before", r)
+	return c.write("ingest-before", r)
 }
 
 // measureForms measures Pulsegate with every form of a batch.
@@ -241,7 +240,7 @@ func (c *ingestCommand) measureForms(ctx context.Context) error {
 			report.Bar{What: form + ": readings/s", Row: form, Figure: "rate", AtLeast: true, Limit: 350_000, Format: "%.0f"},
 		)...)
 	}
-	return c.write("bench-bulk", r)
+	return c.write("bulk", r)
 }
 
 // fileSystem returns the type of dir's file system, because syncs are free on one in

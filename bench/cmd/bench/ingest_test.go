@@ -100,7 +100,7 @@ func TestServers(t *testing.T) {
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	needWrk(t)
-	page, text := runPage(t, []string{"bench-ingest", "bench-bulk", "bench-idle", "bench-tls"}, "ingest", "--rounds=1", "--lead=0s", "--warm-up=0s", "--seconds=1", "--connections=1",
+	dir, text := runResults(t, []string{"ingest", "bulk", "idle", "tls"}, "ingest", "--rounds=1", "--lead=0s", "--warm-up=0s", "--seconds=1", "--connections=1",
 		"--servers=floor,pulsegate", "--forms=array,ndjson+gzip,ndjson+zstd", "--idle=50", "--idle-wait=1s", "--programs="+built(t), "--dir="+t.TempDir())
 	// Two servers with single readings, two over TLS, and one with idle connections, without
 	// TLS and with it.
@@ -115,7 +115,7 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("no figures of the form %s:\n%s", form, text)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(page), "benchmarks-ingest.svg")); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, "ingest.svg")); err != nil {
 		t.Error(err)
 	}
 }

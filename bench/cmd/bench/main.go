@@ -1,5 +1,5 @@
-// Command bench measures Pulsegate and its peers. It writes the figures between the
-// markers in docs/benchmarks.md.
+// Command bench measures Pulsegate and its peers. It writes each set of figures to a file
+// of bench/results; docs/benchmarks.md has those by which one decides.
 //
 //	go run ./cmd/bench ingest --rounds 5 --seconds 10
 //
@@ -9,7 +9,7 @@
 //     single readings (with wrk), batches and idle connections.
 //   - store loads Pulsegate and databases with many millions of readings, and measures
 //     what they cost on the disk.
-//   - devices measures the memory and the disk space of a device, for docs/limits.md.
+//   - devices measures the memory and the disk space of a device.
 //   - read measures the latest values of a device, and streams of live readings.
 //   - postgres loads Pulsegate with PostgreSQL as its store.
 //   - sealed and sealing measure readings that are sealed there.
@@ -81,9 +81,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // common has the flags of every command, and the state of a run.
 type common struct {
-	Rounds int    `default:"10" help:"Number of rounds. Each measures everything once."`
-	Root   string `default:".." type:"existingdir" help:"Root of the repository."`
-	Page   string `default:"../docs/benchmarks.md" help:"Page to which to write the figures. Empty: print them."`
+	Rounds  int    `default:"10" help:"Number of rounds. Each measures everything once."`
+	Root    string `default:".." type:"existingdir" help:"Root of the repository."`
+	Results string `default:"results" help:"Directory to which to write the figures. Empty: print them."`
 
 	out     io.Writer
 	work    string         // directory for programs and data
@@ -101,17 +101,18 @@ func (c *common) in(out io.Writer, dir string, measure func() error) (err error)
 	return measure()
 }
 
-// write writes a report to a block of the page.
-func (c *common) write(block string, r *report.Report) error {
+// write writes a report to the file of results with a name.
+func (c *common) write(name string, r *report.Report) error {
 	text := r.Markdown()
-	if c.Page == "" {
+	if c.Results == "" {
 		_, err := io.WriteString(c.out, text)
 		return err
 	}
-	if err := report.UpdatePage(c.Page, block, text); err != nil {
+	path := filepath.Join(c.Results, name+".txt")
+	if err := report.WriteFile(path, []byte(strings.TrimSpace(text)+"\n")); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.out, "wrote %s to %s\n", block, c.Page)
+	_, err := fmt.Fprintf(c.out, "wrote %s\n", path)
 	return err
 }
 

@@ -34,23 +34,25 @@ func built(t *testing.T) string {
 	return programs.dir
 }
 
-// runPage runs a command that writes a page with the given blocks, and returns the path
-// and the text of the page.
-func runPage(t *testing.T, blocks []string, args ...string) (page, text string) {
+// runResults runs a command, and returns its directory of results and the text of the
+// files with the given names. No other ones may be written.
+func runResults(t *testing.T, names []string, args ...string) (dir, text string) {
 	t.Helper()
-	page = filepath.Join(t.TempDir(), "page.md")
-	var empty strings.Builder
-	for _, block := range blocks {
-		empty.WriteString("<!-- " + block + ":begin --><!-- " + block + ":end -->\n")
-	}
-	try(t, os.WriteFile(page, []byte(empty.String()), 0o600))
+	dir = t.TempDir()
 	var out strings.Builder
-	if err := run(t.Context(), append(args, "--root=../../..", "--page="+page), &out); err != nil {
+	if err := run(t.Context(), append(args, "--root=../../..", "--results="+dir), &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	written, err := os.ReadFile(page)
-	try(t, err)
-	return page, string(written)
+	var all strings.Builder
+	for _, name := range names {
+		written, err := os.ReadFile(filepath.Join(dir, name+".txt"))
+		try(t, err)
+		all.Write(written)
+	}
+	if written, err := filepath.Glob(filepath.Join(dir, "*.txt")); err != nil || len(written) != len(names) {
+		t.Errorf("wrote %q, %v; want %q", written, err, names)
+	}
+	return dir, all.String()
 }
 
 // needWrk skips the test if wrk is missing. In CI it fails the test.

@@ -90,7 +90,7 @@ func (c *microCommand) Run(ctx context.Context, out io.Writer) error {
 			micro.Compared += text
 		}
 		fmt.Fprintln(out, micro.Compared)
-		return c.write("bench-micro", micro.Report())
+		return c.write("micro", micro.Report())
 	})
 }
 
@@ -112,7 +112,7 @@ func (c *muxCommand) Run(ctx context.Context, out io.Writer) error {
 			return err
 		}
 		mux := &report.Mux{Setting: c.setting, Rounds: c.Rounds, BenchTime: c.Time.String(), Results: results}
-		return c.write("bench-mux", mux.Report())
+		return c.write("mux", mux.Report())
 	})
 }
 

@@ -96,7 +96,7 @@ func (c *mqttCommand) measure(ctx context.Context) error {
 	r.Goals = append(single.Goals(cpu("MQTT", "HTTP", 0.9), cpu("MQTT", mosquitto, 1), cpu("MQTT over TLS", "HTTP over TLS", 1)),
 		idle.Goals(report.Bar{What: "heap of an idle connection of MQTT, bytes", Row: "MQTT", Figure: "heap", Limit: 1023, Format: "%.0f"},
 			report.Bar{What: "heap of an idle connection of MQTT over TLS / that of HTTP over TLS", Row: "MQTT over TLS", Base: "HTTP over TLS", Figure: "heap", Limit: 1.05, Format: "%.2f"})...)
-	return c.write("bench-mqtt", r)
+	return c.write("mqtt", r)
 }
 
 // load measures the CPU time of a fresh server under load.

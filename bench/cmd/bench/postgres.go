@@ -121,13 +121,13 @@ func (c *postgresCommand) measure(ctx context.Context) error {
 		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
 		{Title: "generator, µs", Figure: "loader", Format: "%.2f", Show: report.Median},
 	}, latencyColumns("%.1f")...)}
-	block, target, bars := "bench-postgres", "bench-postgres", postgresBars()
+	file, target, bars := "postgres", "bench-postgres", postgresBars()
 	switch c.Parts[0] {
 	case partBefore:
-		block, target, bars = "bench-postgres-before", "bench-postgres PARTS=before BEFORE=…", beforeBars()
+		file, target, bars = "postgres-before", "bench-postgres PARTS=before BEFORE=…", beforeBars()
 		t.Columns = slices.Insert(t.Columns, 3, report.Column{Title: "log of PostgreSQL, bytes a reading", Figure: "log", Format: "%.1f"})
 	case partAlerts:
-		block, target, bars = "bench-postgres-alerts", "bench-postgres PARTS=alerts", nil
+		file, target, bars = "postgres-alerts", "bench-postgres PARTS=alerts", nil
 		for i, figure := range []string{"node", "database"} {
 			t.Columns = slices.Insert(t.Columns, 2*i+1, report.Column{Title: "x without", Figure: figure, Format: "%.3f", Base: postgresNodes})
 		}
@@ -166,7 +166,7 @@ func (c *postgresCommand) measure(ctx context.Context) error {
 			c.Rounds, c.WarmUp, c.duration(), report.Count(c.Readings)),
 		fmt.Sprintf("Load: %d devices; every reading is new; the number of rows is checked afterwards", loadDevices))
 	r.Tables, r.Goals = []*report.Table{t}, t.Goals(bars...)
-	return c.write(block, r)
+	return c.write(file, r)
 }
 
 // thanEarlier returns a goal for the ratio of a figure to that of the earlier pulsegate.

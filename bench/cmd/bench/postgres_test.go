@@ -9,7 +9,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 )
 
-// TestPostgres runs one small round and writes the page.
+// TestPostgres runs one small round and writes the results.
 func TestPostgres(t *testing.T) {
 	t.Parallel()
 	if _, err := pgtest.Programs(); err != nil {
@@ -23,7 +23,7 @@ func TestPostgres(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // PostgreSQL's user needs search permission
 		t.Fatal(err)
 	}
-	_, text := runPage(t, []string{"bench-postgres"}, "postgres", "--rounds=1", "--seconds=1", "--connections=1", "--warm-up=0s", "--rows=12000,15000", "--readings=2000", "--programs="+built(t), "--dir="+dir)
+	_, text := runResults(t, []string{"postgres"}, "postgres", "--rounds=1", "--seconds=1", "--connections=1", "--warm-up=0s", "--rows=12000,15000", "--readings=2000", "--programs="+built(t), "--dir="+dir)
 	for _, want := range []string{
 		postgresInsert, postgresOwnDir, postgresSingle, postgresBatches, postgresStandbys, postgresNodes,
 		intoTable(12_000), intoTable(15_000),
@@ -32,13 +32,13 @@ func TestPostgres(t *testing.T) {
 			t.Errorf("no figures of %s:\n%s", want, text)
 		}
 	}
-	_, text = runPage(t, []string{"bench-postgres-before"}, "postgres", "--parts=before", "--before="+built(t), "--rounds=1", "--seconds=1", "--connections=1", "--warm-up=0s", "--programs="+built(t), "--dir="+dir)
+	_, text = runResults(t, []string{"postgres-before"}, "postgres", "--parts=before", "--before="+built(t), "--rounds=1", "--seconds=1", "--connections=1", "--warm-up=0s", "--programs="+built(t), "--dir="+dir)
 	for _, want := range []string{postgresSingle, postgresSingle + earlier, postgresBatches, postgresBatches + earlier} {
 		if !strings.Contains(text, "\n| "+want+" | ") {
 			t.Errorf("no figures of %s:\n%s", want, text)
 		}
 	}
-	_, text = runPage(t, []string{"bench-postgres-alerts"}, "postgres", "--parts=alerts", "--rounds=1", "--seconds=1", "--warm-up=0s", "--programs="+built(t), "--dir="+dir)
+	_, text = runResults(t, []string{"postgres-alerts"}, "postgres", "--parts=alerts", "--rounds=1", "--seconds=1", "--warm-up=0s", "--programs="+built(t), "--dir="+dir)
 	for _, want := range []string{postgresNodes, postgresAlerts} {
 		if !strings.Contains(text, "\n| "+want+" | ") {
 			t.Errorf("no figures of %s:\n%s", want, text)

@@ -15,7 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// Names of the parts of a run, which all write one block.
+// Names of the parts of a run, which all write one file.
 const (
 	partLatest = "latest"
 	partLive   = "live"
@@ -62,7 +62,7 @@ func (c *readCommand) measure(ctx context.Context) error {
 			return fmt.Errorf("measure live readings: %w", err)
 		}
 	}
-	return c.write("bench-read", c.result)
+	return c.write("read", c.result)
 }
 
 //go:embed latest.lua

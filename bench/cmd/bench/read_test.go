@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestRead runs one short round of both parts and writes the page.
+// TestRead runs one short round of both parts and writes the results.
 func TestRead(t *testing.T) {
 	needWrk(t)
-	_, text := runPage(t, []string{"bench-read"}, "read", "--rounds=1", "--warm-up=0s", "--seconds=1", "--readings=20000", "--devices=2000", "--connections=1",
+	_, text := runResults(t, []string{"read"}, "read", "--rounds=1", "--warm-up=0s", "--seconds=1", "--readings=20000", "--devices=2000", "--connections=1",
 		"--subscribers=20", "--rate=200", "--settled=200ms", "--dir="+t.TempDir())
 	for _, want := range []string{
 		"make bench-read ROUNDS=1 SECONDS=1", "20000 readings of 2000 devices", "\n| **pulsegate**: latest values", "\n| **nethttp**: ",

@@ -91,7 +91,7 @@ func (c *sealedCommand) measure(ctx context.Context) error {
 		report.Bar{What: "a device-day: time / that of rows", Row: sealed, Figure: "day", Base: rowsOnly, Limit: 0.33, Format: "%.2f"},
 		report.Bar{What: "all of the further device: time / that of rows", Row: sealed, Figure: "long", Base: rowsOnly, Limit: 0.33, Format: "%.2f"},
 	)
-	return c.write("bench-sealed", r)
+	return c.write("sealed", r)
 }
 
 // seal measures a new database.

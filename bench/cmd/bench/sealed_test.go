@@ -6,10 +6,10 @@ import (
 )
 
 func TestSealed(t *testing.T) {
-	_, text := runPage(t, []string{"bench-sealed"}, "sealed", "--rounds=1", "--devices=2", "--minutes=200", "--long=300")
+	_, text := runResults(t, []string{"sealed"}, "sealed", "--rounds=1", "--devices=2", "--minutes=200", "--long=300")
 	for _, want := range []string{"make bench-sealed ROUNDS=1", "\n| rows | ", "\n| sealed | ", "\n| disk, bytes a reading | "} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the page has no %q", want)
+			t.Errorf("the results have no %q", want)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func (c *sealingCommand) measure(ctx context.Context) (err error) {
 		fmt.Sprintf("Sealing: `--seal-after %v`, so that each device is visited every %v", c.SealAfter, 8*c.SealAfter),
 		fmt.Sprintf("At the end there were the %s readings that were acknowledged, each once", report.Count(int(stored))))
 	r.Tables = []*report.Table{table}
-	return c.write("bench-sealing", r)
+	return c.write("sealing", r)
 }
 
 // load sends the batches of each second of c.Every, which are due from began, however long the answers take.

@@ -13,10 +13,10 @@ func TestSealing(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // PostgreSQL's user needs search permission
 		t.Fatal(err)
 	}
-	_, text := runPage(t, []string{"bench-sealing"}, "sealing", "--for=3s", "--senders=1", "--every=1s", "--programs="+built(t), "--dir="+dir)
+	_, text := runResults(t, []string{"sealing"}, "sealing", "--for=3s", "--senders=1", "--every=1s", "--programs="+built(t), "--dir="+dir)
 	for _, want := range []string{"make bench-sealing", "\n| 3s | "} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the page has no %q", want)
+			t.Errorf("the results have no %q", want)
 		}
 	}
 }

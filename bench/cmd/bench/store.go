@@ -14,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// Names of the parts of a run, which all write one block.
+// Names of the parts of a run, which all write one file.
 const (
 	partLoad  = "load"
 	partYear  = "year"
@@ -123,20 +123,20 @@ func (c *storeCommand) measure(ctx context.Context) error {
 			return err
 		}
 	}
-	block := "bench-store"
+	file := "store"
 	if c.Before != "" {
 		c.result.Setting.Command = fmt.Sprintf("make bench-store PARTS=before BEFORE=… ROUNDS=%d READINGS=%d DEVICES=%d", c.Rounds, c.Readings, c.Devices)
 		c.result.Tables = []*report.Table{c.servers}
 		c.result.Goals = c.servers.Goals(
 			thanEarlier("CPU per reading", report.Own, "cpu", 1.03), thanEarlier("bytes a reading on disk", report.Own, "disk", 1.03), thanEarlier("bytes written", report.Own, "written", 1.03))
-		return c.write(block+"-before", c.result)
+		return c.write(file+"-before", c.result)
 	}
 	if c.Readings >= largeStore {
-		block += "-large"
+		file += "-large"
 	}
 	c.result.Tables = []*report.Table{c.servers, c.starts, c.year}
 	c.setGoals()
-	return c.write(block, c.result)
+	return c.write(file, c.result)
 }
 
 // setGoals sets the goals of the report.

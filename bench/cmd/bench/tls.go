@@ -60,7 +60,7 @@ func (c *ingestCommand) measureTLS(ctx context.Context) error {
 		return err
 	}
 	r.Goals = append(r.Goals, handshakes.Goals(report.Bar{What: handshakeRatio, Row: report.Own, Base: alone, Figure: "rate", AtLeast: true, Limit: 0.85, Format: "%.2f"})...)
-	return c.write("bench-tls", r)
+	return c.write("tls", r)
 }
 
 // shakers is the number of handshakes under way at one time.
