@@ -156,13 +156,13 @@ gorilla-suite: ## run gorilla/mux's own tests against mux
 crash: setup ## N random faults at random times under random loads of every input, each verified; SEED=… repeats one
 	go test -vet=off -count=1 -run 'TestCrashCampaign$$' -v ./cmd/pulsegate -timeout 0 -crash.rounds $(N) -crash.seed $(SEED) $(if $(PAGE),-crash.page $(abspath $(PAGE)))
 
-crash-postgres: setup ## N rounds of faults on servers and PostgreSQL under load, each verified, into docs/reliability.md; SEED=… begins with one
-	go test -vet=off -count=1 -run 'TestPostgresCampaign$$' -v ./cmd/pulsegate -timeout 0 -postgres.rounds $(N) -postgres.seed $(SEED) -postgres.page $(abspath docs/reliability.md)
+crash-postgres: setup ## N rounds of faults on servers and PostgreSQL under load, each verified, into bench/results/reliability.txt; SEED=… begins with one
+	go test -vet=off -count=1 -run 'TestPostgresCampaign$$' -v ./cmd/pulsegate -timeout 0 -postgres.rounds $(N) -postgres.seed $(SEED) -postgres.page $(abspath bench/results/reliability.txt)
 
-alerts: setup ## ROUNDS of faults with servers and Prometheus Alertmanager, into docs/reliability.md; builds it first; SEED=… begins with one
+alerts: setup ## ROUNDS of faults with servers and Prometheus Alertmanager, into bench/results/reliability.txt; builds it first; SEED=… begins with one
 	@.ci/alertmanager
 	go test -vet=off -count=1 -parallel 16 -run 'TestAlertCampaign$$|TestAlertmanagerExample$$' -v ./cmd/pulsegate -timeout 0 -alerts.rounds $(ROUNDS) -alerts.seed $(SEED) \
-		-alerts.programs $(abspath bin/tools/alertmanager) -alerts.page $(abspath docs/reliability.md)
+		-alerts.programs $(abspath bin/tools/alertmanager) -alerts.page $(abspath bench/results/reliability.txt)
 
 tlsfuzzer: ## compare the answers of both lanes to the scripts of tlsfuzzer, of which TLSFUZZER names a checkout
 	@.ci/tlsfuzzer "$(TLSFUZZER)"
@@ -170,16 +170,16 @@ tlsfuzzer: ## compare the answers of both lanes to the scripts of tlsfuzzer, of 
 metamorphic: ## N rounds of concurrent calls on the store, compared with a model, with the race detector; SEED=… repeats one
 	go test -race -vet=off -count=1 -run 'TestMetamorphic$$' -v ./internal/storage/pebblestore -timeout 0 -metamorphic.rounds $(N) -metamorphic.seed $(SEED)
 
-soak: setup ## MINUTES of mixed load with faults in between, into docs/reliability.md
-	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.rate 2000 -soak.page $(abspath docs/reliability.md)
+soak: setup ## MINUTES of mixed load with faults in between, into bench/results/reliability.txt
+	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.rate 2000 -soak.page $(abspath bench/results/reliability.txt)
 
-cluster: setup ## MINUTES of faults in a cluster of PostgreSQL, into docs/reliability.md; or ROUNDS of a KIND in which it forgets: frozen, or async,restored,equal,old,thawed, which REFUSED=1 does without a memory; needs root
+cluster: setup ## MINUTES of faults in a cluster of PostgreSQL, into bench/results/reliability.txt; or ROUNDS of a KIND in which it forgets: frozen, or async,restored,equal,old,thawed, which REFUSED=1 does without a memory; needs root
 ifeq ($(KIND),)
-	go test -vet=off -count=1 -run 'TestCluster$$' -v ./cmd/pulsegate -timeout 0 -cluster.time $(MINUTES)m -cluster.page $(abspath docs/reliability.md)
+	go test -vet=off -count=1 -run 'TestCluster$$' -v ./cmd/pulsegate -timeout 0 -cluster.time $(MINUTES)m -cluster.page $(abspath bench/results/reliability.txt)
 else ifeq ($(KIND),frozen)
-	go test -vet=off -count=1 -run 'TestCluster$$' -v ./cmd/pulsegate -timeout 0 -cluster.frozen $(ROUNDS) -cluster.page $(abspath docs/reliability.md)
+	go test -vet=off -count=1 -run 'TestCluster$$' -v ./cmd/pulsegate -timeout 0 -cluster.frozen $(ROUNDS) -cluster.page $(abspath bench/results/reliability.txt)
 else
-	go test -vet=off -count=1 -run 'Test$(if $(REFUSED),Forget,Repair)Campaign$$' -v ./cmd/pulsegate -timeout 0 -forget.rounds $(ROUNDS) -forget.kind $(KIND) -forget.page $(abspath docs/reliability.md)
+	go test -vet=off -count=1 -run 'Test$(if $(REFUSED),Forget,Repair)Campaign$$' -v ./cmd/pulsegate -timeout 0 -forget.rounds $(ROUNDS) -forget.kind $(KIND) -forget.page $(abspath bench/results/reliability.txt)
 endif
 
 vuln: ## check for known vulnerabilities in called code, in vuln.go.dev or a copy: VULNDB=file:///path

@@ -148,7 +148,7 @@ func TestAlertCampaign(t *testing.T) {
 	updatePage(t, *alertPage, "alerts", c.table())
 }
 
-// table returns the figures as a table for docs/reliability.md.
+// table returns the figures as a table for bench/results/reliability.txt.
 func (c *alertCampaign) table() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -131,7 +131,7 @@ func TestCrashCampaign(t *testing.T) {
 	updatePage(t, *crashPage, "crash", c.table())
 }
 
-// table returns the figures as a table for docs/reliability.md.
+// table returns the figures as a table for bench/results/reliability.txt.
 func (c *campaign) table() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -332,7 +332,7 @@ func (r *clusterRun) look(stop <-chan struct{}) {
 	}
 }
 
-// table returns the figures for docs/reliability.md.
+// table returns the figures for bench/results/reliability.txt.
 func (r *clusterRun) table(found sim.Verification) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| fault | times | longest time without an answer, s: median | greatest |\n|---|--:|--:|--:|\n")

@@ -125,7 +125,7 @@ func (fs figures) wrong(stored uint64) (wrong []string) {
 	return wrong
 }
 
-// table returns the figures as a table for docs/reliability.md.
+// table returns the figures as a table for bench/results/reliability.txt.
 func (fs figures) table(stored uint64) string {
 	var b strings.Builder
 	last := fs.last()

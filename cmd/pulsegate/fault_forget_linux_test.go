@@ -531,7 +531,7 @@ func (r *forgetRun) mustRefuse(right int) {
 	r.members[other].Restart(r.t)
 }
 
-// forgetTable returns the figures for docs/reliability.md.
+// forgetTable returns the figures for bench/results/reliability.txt.
 func forgetTable(runs []*forgetRun) string {
 	var b strings.Builder
 	var found sim.Verification

@@ -157,7 +157,7 @@ func TestPostgresPowerLoss(t *testing.T) {
 	l.play(t, []crashFault{faultPower})
 }
 
-// table returns the figures as a table for docs/reliability.md.
+// table returns the figures as a table for bench/results/reliability.txt.
 func (c *postgresCampaign) table() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
