@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -17,8 +18,8 @@ var occupied = map[string]string{
 	"--min-free-bytes": "pulsegate_store_free_bytes",
 }
 
-// docs/limits.md has a row for every bound that serve has a flag for, with its default, and names
-// existing tests. If the server answers 503 beyond a bound, there is a metric of what it bounds.
+// docs/limits.md has a row for every bound that serve has a flag for, with its default, and
+// testdata/limits.txt has existing tests of each row. If the server answers 503 beyond a bound, there is a metric of what it bounds.
 //
 // Seen to fail with a flag that the page does not name, with another default, and with a wrong
 // test name.
@@ -53,10 +54,26 @@ func TestLimitsPage(t *testing.T) {
 			t.Errorf("%s: no row has %s, the default of serve", flag, value)
 		}
 	}
+	const path = "testdata/limits.txt"
+	list, err := os.ReadFile(path)
+	try(t, err)
 	known := testNames(t)
-	for _, name := range regexp.MustCompile(`\b(Test|Fuzz)[A-Z]\w*`).FindAllString(page, -1) {
-		if !known[name] {
-			t.Errorf("there is no %s", name)
+	for _, section := range []string{"Bounds", "Hostile input", "Others"} {
+		rows, listed := firstCells(page, section), []string(nil)
+		for name, tests := range testsOf(string(list), section) {
+			listed = append(listed, name)
+			named := testName.FindAllString(tests, -1)
+			if len(named) == 0 {
+				t.Errorf("%s has no test of %q", path, name)
+			}
+			for _, test := range named {
+				if !known[test] {
+					t.Errorf("%s: there is no %s", path, test)
+				}
+			}
+		}
+		if len(listed) == 0 || section != "Others" && !slices.Equal(rows, listed) {
+			t.Errorf("docs/limits.md has the rows %q under %s, and %s has %q", rows, section, path, listed)
 		}
 	}
 }
