@@ -22,8 +22,10 @@ func TestPages(t *testing.T) {
 		follow func(*testing.T)
 	}{
 		{"README", followReadme},
+		{"assigning", followAssigningPage},
 		{"backup", followBackupPage},
 		{"fhir", followFHIRPage},
+		{"on-call", followOnCallPage},
 		{"operations", followOperations},
 		{"retention", followRetentionPage},
 		{"scaling", followScalingPage},

@@ -53,6 +53,30 @@ func (r *reader) want(texts ...string) {
 	r.shown.Reset()
 }
 
+// The commands of docs/assigning.md print what the page shows.
+func followAssigningPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/assigning.md")
+	try(t, err)
+	_, shown, _ := strings.Cut(string(page), "\n```\n```\n")
+	shown, _, found := strings.Cut(shown, "```\n")
+	if !found {
+		t.Fatal("the page does not show what the commands print")
+	}
+	r := upkeepReader(t)
+	r.follow(pageBlocks(t, "assigning.md", 1)[0])
+	r.want(strings.SplitAfter(shown, "\n")...)
+	r.stop()
+}
+
+// The commands of docs/on-call.md ask a server how it is.
+func followOnCallPage(t *testing.T) {
+	r := upkeepReader(t)
+	r.shown.Reset()
+	r.follow(pageBlocks(t, "on-call.md", 1)[0])
+	r.want(`{"status":"ok"}`, `{"status":"ready"}`)
+	r.stop()
+}
+
 // The commands of docs/backup.md have the effects that it describes.
 func followBackupPage(t *testing.T) {
 	blocks := pageBlocks(t, "backup.md", 9)
