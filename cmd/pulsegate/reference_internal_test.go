@@ -45,8 +45,19 @@ func TestReference(t *testing.T) {
 	t.Fatalf("%s is out of date: %d lines, want %d; 'make docs' updates it", path, len(got), len(want))
 }
 
+// sharedBy is the number of commands from which on a flag that they have in common is described once.
+const sharedBy = 5
+
 // writeReference writes the arguments and flags of every command.
 func writeReference(b *strings.Builder, all []settings.Command) {
+	const flagsHead = "\n| flag | default | value | what |\n|---|---|---|---|\n"
+	commands := map[string]int{} // by the rows of their flags
+	for _, c := range all {
+		for _, s := range c.Flags {
+			commands[flagRow(&s, c.Path)]++
+		}
+	}
+	var shared strings.Builder
 	for i, c := range all {
 		if i == 0 {
 			b.WriteString("## All commands\n")
@@ -59,17 +70,51 @@ func writeReference(b *strings.Builder, all []settings.Command) {
 		for _, s := range c.Arguments {
 			fmt.Fprintf(b, "| `%s` | %s | %s |\n", s.Name, code(s.Default), escapeCell(s.Help))
 		}
-		if len(c.Flags) > 0 {
-			b.WriteString("\n| flag | variable | key | default | value | what |\n|---|---|---|---|---|---|\n")
-		}
+		var own strings.Builder
+		var common []string
 		for _, s := range c.Flags {
-			if s.Name == "--help" {
-				continue
+			row := flagRow(&s, c.Path)
+			switch {
+			case s.Name == "--help":
+			case commands[row] < sharedBy:
+				own.WriteString(row)
+			default:
+				common = append(common, s.Name)
+				if !strings.Contains(shared.String(), row) {
+					shared.WriteString(row)
+				}
 			}
-			fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", s.Name, code(strings.Join(s.Variables, " ")), code(s.Key),
-				cmp.Or(code(s.Default), escapeCell(s.Note)), strings.ReplaceAll(s.Value, "|", `\|`), escapeCell(s.Help))
+		}
+		if own.Len() > 0 {
+			b.WriteString(flagsHead + own.String())
+		}
+		if len(common) > 0 {
+			fmt.Fprintf(b, "\nAnd [`%s`](#flags-of-several-commands).\n", strings.Join(common, "`, `"))
 		}
 	}
+	b.WriteString("\n## Flags of several commands\n" + flagsHead + shared.String())
+}
+
+// flagRow returns the row of a flag of a command. It names the variable and the key only if they do not follow from the
+// flag.
+func flagRow(s *settings.Setting, command string) string {
+	usual := strings.TrimPrefix(s.Name, "--")
+	also := ""
+	switch variables := strings.Join(s.Variables, " "); {
+	case variables == "" && s.Key == "":
+		also = ", only as a flag"
+	case variables == "":
+		also = ", no variable"
+	case variables != "PULSEGATE_"+strings.ToUpper(strings.ReplaceAll(usual, "-", "_")):
+		also = ", `" + strings.Join(s.Variables, "`, `") + "`"
+	}
+	if key := strings.TrimPrefix(strings.ReplaceAll(command, " ", ".")+"."+usual, "."); s.Key == "" && also == "" {
+		also = ", not in a file"
+	} else if s.Key != "" && s.Key != key {
+		also += ", key `" + s.Key + "`"
+	}
+	return fmt.Sprintf("| `%s`%s | %s | %s | %s |\n", s.Name, also, cmp.Or(code(s.Default), escapeCell(s.Note)),
+		strings.ReplaceAll(s.Value, "|", `\|`), escapeCell(s.Help))
 }
 
 // code formats a text as code. An empty text stays empty.
