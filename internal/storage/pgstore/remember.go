@@ -92,7 +92,7 @@ func (c *change) matchesAssignment(a *storage.Assignment) bool {
 }
 
 // removes reports whether c has removed what it matches of an entry. In doubt it has, and was perhaps made before that was acknowledged: see
-// docs/adr/0026-repair.md, "Before or after".
+// docs/adr/0026-repair.md, "Decision: changes".
 func (c *change) removes(e *history.Entry, receivedUnixMs int64) (removed, doubtful bool) {
 	switch {
 	case c.Epoch < e.Epoch || c.Epoch == e.Epoch && e.Generation >= c.Learned:
