@@ -137,8 +137,8 @@ func mutants(t *testing.T) []mutant {
 	return all
 }
 
-// TestMutants checks that every patch applies, describes what it breaks, and names existing tests. make mutants runs the
-// patches.
+// TestMutants checks that every patch applies, describes what it breaks, and names existing tests. make mutants runs
+// the patches.
 func TestMutants(t *testing.T) {
 	index := testIndex{}
 	for _, m := range mutants(t) {
@@ -214,7 +214,9 @@ func TestReliabilityNames(t *testing.T) {
 		return nil
 	})
 	try(t, err)
-	for name, least := range map[string]int{"cmd/pulsegate/" + faultsFile: 80, "docs/reliability.md": 5, "docs/scaling.md": 10} {
+	for name, least := range map[string]int{
+		"cmd/pulsegate/" + faultsFile: 80, "docs/reliability.md": 5, "docs/scaling.md": 10,
+	} {
 		page, err := os.ReadFile(filepath.Join(root, name))
 		try(t, err)
 		names := testName.FindAllString(string(page), -1)

@@ -19,7 +19,8 @@ var occupied = map[string]string{
 }
 
 // docs/limits.md has a row for every bound that serve has a flag for, with its default, and
-// testdata/limits.txt has existing tests of each row. If the server answers 503 beyond a bound, there is a metric of what it bounds.
+// testdata/limits.txt has existing tests of each row. If the server answers 503 beyond a bound,
+// there is a metric of what it bounds.
 //
 // Seen to fail with a flag that the page does not name, with another default, and with a wrong
 // test name.
