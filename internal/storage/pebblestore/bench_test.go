@@ -4,7 +4,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -274,4 +276,57 @@ func BenchmarkChanges(b *testing.B) {
 			}
 		}
 	})
+}
+
+// quietReadings is the number of readings that BenchmarkQuiet loads.
+var quietReadings = flag.Int("quiet.readings", 1_000_000, "number of readings that BenchmarkQuiet loads")
+
+// BenchmarkQuiet stores the readings of a fleet in groups of 1,000, and leaves the store alone for two minutes, as a server does.
+// It reports the bytes of tables and logs a reading, and how many times as large as after a full compaction the directory is;
+// tables-x is the same of the tables alone.
+func BenchmarkQuiet(b *testing.B) {
+	for b.Loop() {
+		dir := b.TempDir()
+		s := openBench(b, dir)
+		bt := newBatcher(newFleet(10_000), 1000)
+		end := tidied(s)
+		for n := 0; n < *quietReadings; n += len(bt.group) {
+			try(b, s.Append(bt.fill()))
+		}
+		quiet := 2 * time.Minute
+		if testing.Short() {
+			quiet = 0
+		}
+		time.Sleep(quiet)
+		end()
+		measure := func() (tables, logs float64) {
+			try(b, filepath.WalkDir(dir, func(path string, f fs.DirEntry, err error) error {
+				if err != nil {
+					return err
+				}
+				info, err := f.Info()
+				switch filepath.Ext(path) {
+				case ".sst":
+					tables += float64(info.Size())
+				case ".log":
+					logs += float64(info.Size())
+				}
+				return err
+			}))
+			return tables, logs
+		}
+		idle(b, s)
+		tables, logs := measure()
+		dead := shown(b, s, "store_dead_bytes")
+		pebblestore.CompactAll(s)
+		idle(b, s)
+		least, leastLogs := measure()
+		b.ReportMetric(tables/float64(*quietReadings), "tableB/reading")
+		b.ReportMetric(logs/1e6, "logs-MB")
+		b.ReportMetric(dead/1e6, "dead-MB")
+		b.ReportMetric(leastLogs/1e6, "compacted-logs-MB")
+		b.ReportMetric(tables/least, "tables-x")
+		b.ReportMetric((tables+logs)/(least+leastLogs), "directory-x")
+		try(b, s.Close())
+	}
 }
