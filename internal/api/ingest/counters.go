@@ -16,6 +16,8 @@ type counters struct {
 	duplicate atomic.Uint64           // readings that were stored already
 	refused   [numKinds]atomic.Uint64 // requests, or readings if the kind has an outcome
 	leftOut   [numSources][codes.NumDoubts]atomic.Uint64
+	ignored   atomic.Uint64 // payloads
+	rounded   atomic.Uint64 // values
 
 	groupReadings  metrics.Histogram
 	commitDuration metrics.Histogram
@@ -69,6 +71,8 @@ func (c *Core) Collect(ch chan<- prometheus.Metric) {
 				float64(c.counters.leftOut[s][d].Load()), "input", s.String(), "reason", d.String())
 		}
 	}
+	to.Counter("pulsegate_mapping_ignored_total", "Payloads that a mapping with ignore has left out.", float64(c.counters.ignored.Load()))
+	to.Counter("pulsegate_mapping_rounded_total", "Values that a mapping with round has rounded.", float64(c.counters.rounded.Load()))
 	to.Gauge("pulsegate_queue_readings", "Readings that are admitted and not yet answered.", float64(c.queue.queued.Load()))
 	to.Gauge("pulsegate_request_body_bytes", "Memory of request bodies that are being read.", float64(c.memory.held.Load()))
 

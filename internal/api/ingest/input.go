@@ -55,6 +55,9 @@ type Intake struct {
 	// [codes.LeaveOut]). They are counted, and neither stored nor rejected: a position may have nothing else.
 	LeftOut []LeftOut
 
+	// Rounded is the number of values that a mapping has rounded.
+	Rounded int
+
 	// Claim says who wears the devices of all readings. If nil, nothing is known. It cannot be combined with Units or
 	// Whole.
 	Claim *storage.Claim
@@ -122,6 +125,8 @@ type LeftOut struct {
 	Device vitals.Name // zero if it is not known
 	Field  string      // of its sign
 	Why    codes.Doubt // 0 means that another source of the sign comes first
+
+	Ignored bool // no value: a mapping says that what it fits is not stored
 }
 
 // A Source is an input that knows what devices disown.
@@ -288,11 +293,16 @@ func (j *Job) Outcome() *Outcome {
 	return &j.settled
 }
 
-// reportLeftOut counts what was left out, and lists what devices disown.
+// reportLeftOut counts what was left out and what was rounded, and lists what devices disown.
 func reportLeftOut(j *Job) {
 	in := &j.batch.intake
+	j.core.counters.rounded.Add(uint64(in.Rounded))
 	for i := range in.LeftOut {
 		l := &in.LeftOut[i]
+		if l.Ignored {
+			j.core.counters.ignored.Add(1)
+			continue
+		}
 		j.core.counters.leftOut[l.Source][l.Why].Add(1)
 		if report := j.core.cfg.OnLeftOut; report != nil && l.Why != 0 && i < listedPerMessage {
 			report(l, j.origin.Gateway, in.Covers(&l.Device))

@@ -88,6 +88,8 @@ pulsegate_left_out_total{input="mapping",reason="invalid"} 0
 pulsegate_left_out_total{input="mapping",reason="not_available"} 0
 pulsegate_left_out_total{input="mapping",reason="questionable"} 0
 pulsegate_left_out_total{input="mapping",reason="test"} 0
+pulsegate_mapping_ignored_total 0
+pulsegate_mapping_rounded_total 0
 pulsegate_queue_readings 0
 pulsegate_readings_total{outcome="conflict"} 1
 pulsegate_readings_total{outcome="duplicate"} 1

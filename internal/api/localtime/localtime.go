@@ -41,22 +41,52 @@ func Zone(name string) (*time.Location, error) {
 // Instant returns the instant at which the clock of a zone shows what wall shows in UTC, and the offset of the zone
 // then. It returns [ErrSkipped] or [ErrTwice] if there is not exactly one.
 func Instant(wall time.Time, zone *time.Location) (unixMs int64, offset vitals.UTCOffset, err error) {
-	err = ErrSkipped
+	first, last, ok := instants(wall, zone)
+	switch {
+	case !ok:
+		return 0, 0, ErrSkipped
+	case !first.Equal(last):
+		return 0, 0, ErrTwice
+	}
+	return first.UnixMilli(), offsetOf(first), nil
+}
+
+// Choose is Instant for a local time that the zone may have twice: it returns the earlier or the later instant.
+func Choose(wall time.Time, zone *time.Location, later bool) (unixMs int64, offset vitals.UTCOffset, err error) {
+	at, last, ok := instants(wall, zone)
+	if !ok {
+		return 0, 0, ErrSkipped
+	}
+	if later {
+		at = last
+	}
+	return at.UnixMilli(), offsetOf(at), nil
+}
+
+// instants returns the first and the last instant at which the clock of a zone shows wall, if there is one.
+func instants(wall time.Time, zone *time.Location) (first, last time.Time, ok bool) {
 	for _, near := range []time.Duration{-26 * time.Hour, 0, 26 * time.Hour} { // a clock is put forward or back by at most a day
 		_, seconds := wall.Add(near).In(zone).Zone()
-		at := wall.Add(-time.Duration(seconds) * time.Second)
-		if _, then := at.In(zone).Zone(); then != seconds || err == nil && at.UnixMilli() == unixMs {
+		at := wall.Add(-time.Duration(seconds) * time.Second).In(zone)
+		if _, then := at.Zone(); then != seconds {
 			continue
 		}
-		if err == nil {
-			return 0, 0, ErrTwice
+		if !ok || at.Before(first) {
+			first = at
 		}
-		unixMs, err = at.UnixMilli(), nil
-		if seconds%60 == 0 {
-			offset = vitals.MakeUTCOffset(seconds / 60)
+		if !ok || at.After(last) {
+			last = at
 		}
+		ok = true
 	}
-	return unixMs, offset, err
+	return first, last, ok
+}
+
+func offsetOf(at time.Time) vitals.UTCOffset {
+	if _, seconds := at.Zone(); seconds%60 == 0 {
+		return vitals.MakeUTCOffset(seconds / 60)
+	}
+	return 0
 }
 
 // Bound returns the first whole millisecond at or after a time in RFC 3339, of which [vitals.ParseRFC3339] has returned

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -57,15 +58,8 @@ func checkValue(t tester, d *vitals.Definition, want *big.Rat, got vitals.Value,
 	}
 }
 
-func ruleFor(decimals int) *signRule {
-	return &signRule{definition: &vitals.Definition{Decimals: decimals}}
-}
-
-func (s *signRule) valueOf(mantissa, exponent int) (vitals.Value, error) {
-	var r vitals.Reading
-	err := s.set(&r, mantissa, exponent)
-	v, _ := r.Values.Get(0)
-	return v, err
+func ruleFor(decimals int) *shape.Sign {
+	return &shape.Sign{Definition: &vitals.Definition{Decimals: decimals}}
 }
 
 // TestSFLOAT compares all SFLOATs with the model.
@@ -82,8 +76,8 @@ func TestSFLOAT(t *testing.T) {
 		}
 		for decimals := range vitals.MaxDecimals + 1 {
 			s := ruleFor(decimals)
-			got, err := s.valueOf(mantissa, exponent)
-			checkValue(t, s.definition, ratOf(uint64(bits), 12, 4), got, err)
+			got, _, _, err := s.Part(mantissa, exponent, "")
+			checkValue(t, s.Definition, ratOf(uint64(bits), 12, 4), got, err)
 		}
 	}
 	if specials != 5 {
@@ -100,8 +94,8 @@ func TestFLOAT(t *testing.T) {
 			t.Errorf("%08x: a number %v", bits, ok)
 		} else if ok {
 			s := ruleFor(2)
-			got, err := s.valueOf(mantissa, exponent)
-			checkValue(t, s.definition, ratOf(uint64(bits), 24, 8), got, err)
+			got, _, _, err := s.Part(mantissa, exponent, "")
+			checkValue(t, s.Definition, ratOf(uint64(bits), 24, 8), got, err)
 		}
 	}
 	for exponent := range 256 {
@@ -116,46 +110,4 @@ func TestFLOAT(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) { check(t, rapid.Uint32().Draw(t, "bits")) })
-}
-
-// TestFactors compares values times factors with math/big.
-func TestFactors(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		digits := rapid.StringMatching(`-?(0|[1-9][0-9]{0,11})(\.[0-9]{1,8})?([eE][+-]?[0-9]{1,2})?`).Draw(t, "value")
-		factor := rapid.StringMatching(`(0|[1-9][0-9]{0,5})(\.[0-9]{1,6})?(e-?[0-9])?`).Draw(t, "factor")
-		f, err := parseDecimal([]byte(factor))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := ruleFor(rapid.IntRange(0, vitals.MaxDecimals).Draw(t, "decimals"))
-		s.factor = &f
-		a, _ := new(big.Rat).SetString(digits)
-		b, _ := new(big.Rat).SetString(factor)
-		got, err := s.parse([]byte(digits))
-		checkValue(t, s.definition, a.Mul(a, b), got, err)
-	})
-	for units, f := range exactUnits {
-		if f.digits.Sign() <= 0 {
-			t.Errorf("%v: %v", units, f)
-		}
-	}
-}
-
-// TestUnix compares times with math/big.
-func TestUnix(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		digits := rapid.StringMatching(`-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,8})?([eE][+-]?[0-9]{1,2})?`).Draw(t, "time")
-		want, _ := new(big.Rat).SetString(digits)
-		want.Mul(want, big.NewRat(1000, 1))
-		ms := new(big.Int).Div(want.Num(), want.Denom()) // the floor
-		got, err := parseUnix([]byte(digits), 3)
-		switch {
-		case !ms.IsInt64():
-			if !errors.Is(err, vitals.ErrFuture) && !errors.Is(err, vitals.ErrPast) {
-				t.Errorf("%s: %d, %v", digits, got, err)
-			}
-		case err != nil || got != ms.Int64():
-			t.Errorf("%s: %d, %v, want %v", digits, got, err, ms)
-		}
-	})
 }

@@ -1,17 +1,14 @@
 package mapping
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/codes"
-	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/internal/api/localtime"
+	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -292,89 +289,88 @@ func (c *gattCharacteristic) measure(b []byte) measurement {
 const valueField = "value"
 
 // disowned is the error of a payload whose values are left out.
-type disowned struct {
-	mapping *mapping
-	why     codes.Doubt
-}
+type disowned struct{ why codes.Doubt }
 
 func (d *disowned) Error() string { return d.why.Reason() }
 
 // readGATT sets what the characteristic of a payload says.
-func (m *mapping) readGATT(p *payload, in *ingest.Intake, r *vitals.Reading) (field string, err error) {
-	v := p.at(m.value)
+func (d *decoding) readGATT(m *mapping, r *vitals.Reading) (got measurement, field string, err error) {
+	v := d.payload.values[m.slots[len(m.slots)-1]]
 	switch {
-	case v.kind == absent:
-		return valueField, errMissing
-	case v.kind != text && v.kind != number: // hex may be a number
-		return valueField, errNotText
-	case len(v.text) > 2*maxAttributeBytes:
-		return valueField, errRest
+	case v.Kind == shape.Absent:
+		return got, valueField, errMissing
+	case v.Kind != shape.Text && v.Kind != shape.Number: // hex may be a number
+		return got, valueField, errNotText
+	case len(v.Text) > 2*maxAttributeBytes:
+		return got, valueField, errRest
 	}
 	var b []byte
-	if m.base64 {
-		if b, err = base64.StdEncoding.DecodeString(string(v.text)); err != nil {
-			return valueField, errNotBase64
+	if m.bytes != nil {
+		if b, err = m.bytes(string(v.Text)); err != nil {
+			return got, valueField, errNotBase64
 		}
-	} else if b, err = hex.DecodeString(string(v.text)); err != nil {
-		return valueField, errNotHex
+	} else if b, err = hex.DecodeString(string(v.Text)); err != nil {
+		return got, valueField, errNotHex
 	}
-	got := m.gatt.measure(b)
-	if got.err != nil {
-		return valueField, got.err
+	if got = m.gatt.measure(b); got.err != nil {
+		return got, valueField, got.err
 	}
 	if m.userSuffix != "" && got.user != unknownUser {
 		if r.Device, err = vitals.ParseName(r.Device.String() + m.userSuffix + strconv.Itoa(got.user)); err != nil {
-			return "device", err
+			return got, "device", err
 		}
 	}
-	if in.LeavesOut(got.doubt) {
-		return "", &disowned{m, got.doubt}
+	if d.in.LeavesOut(got.doubt) {
+		return got, "", &disowned{got.doubt}
 	}
 	for _, part := range got.parts {
-		if field, err := m.take(part, r); err != nil {
-			return field, err
+		if field, err := d.take(m, part, r); err != nil {
+			return got, field, err
 		}
 	}
 	if len(got.parts) == 0 { // all are not a number
-		return "", &disowned{m, codes.NotAvailable}
+		return got, "", &disowned{codes.NotAvailable}
 	}
-	if m.time == characteristic {
-		r.TimeUnixMs, r.UTCOffset, err = got.when(m.zone)
-	}
-	return "time", err
+	return got, "", nil
 }
 
 // take sets the value of the sign that a part has in its unit, if the mapping has one of the part.
-func (m *mapping) take(p part, r *vitals.Reading) (field string, err error) {
-	for i := range m.signs {
-		s := &m.signs[i]
-		if s.at != p.name {
+func (d *decoding) take(m *mapping, p part, r *vitals.Reading) (field string, err error) {
+	for i := range m.Signs {
+		s := &m.Signs[i]
+		if s.At != p.name {
 			continue
 		}
-		if s.definition.Unit == p.unit {
-			return s.field, s.set(r, p.mantissa, p.exponent)
+		v, rounded, ok, failed := s.Part(p.mantissa, p.exponent, p.unit)
+		if !ok {
+			field, err = s.Field, fmt.Errorf("in %s, of which the mapping has no sign; units are not converted", p.unit)
+			continue
 		}
-		field, err = s.field, fmt.Errorf("in %s, of which the mapping has no sign; units are not converted", p.unit)
+		if failed == nil && !r.Values.Has(s.Number) {
+			if r.Values.Set(s.Number, v); rounded {
+				d.in.Rounded++
+			}
+		}
+		return s.Field, failed
 	}
 	return field, err
 }
 
-// when returns the instant of the time stamp.
-func (m *measurement) when(zone *time.Location) (unixMs int64, offset vitals.UTCOffset, err error) {
+// when returns the instant of the time stamp; fallback means that there is none.
+func (m *measurement) when(c *shape.Clock) (unixMs int64, offset vitals.UTCOffset, fallback bool, err error) {
 	switch {
 	case m.clock:
-		return 0, 0, errClock
+		return 0, 0, true, errClock
 	case m.stamp == nil:
-		return 0, 0, errMissing
+		return 0, 0, true, errMissing
 	}
 	year, month, day := int(binary.LittleEndian.Uint16(m.stamp)), int(m.stamp[2]), int(m.stamp[3])
 	if year == 0 || month == 0 || day == 0 {
-		return 0, 0, errNoDate
+		return 0, 0, true, errNoDate
 	}
-	hour, minute, second := int(m.stamp[4]), int(m.stamp[5]), int(m.stamp[6])
-	wall := time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC)
-	if month > 12 || wall.Day() != day || hour > 23 || minute > 59 || second > 59 {
-		return 0, 0, errNoTime
+	unixMs, offset, ok, err := c.Local(year, month, day, int(m.stamp[4]), int(m.stamp[5]), int(m.stamp[6]))
+	if err == nil && !ok {
+		err = errNoTime
 	}
-	return localtime.Instant(wall, zone)
+	return unixMs, offset, false, err
 }

@@ -3,71 +3,24 @@ package mapping
 import (
 	"errors"
 	"slices"
-	"strconv"
-	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/internal/api/strictjson"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A mapping says how a payload is read. It is never modified.
+// A mapping says how a payload is read. It is never modified once its set is complete.
 type mapping struct {
-	name, topic     string
-	where           []condition
-	device, gateway *string // pointers; nil means none
-	time            string  // a pointer, received or characteristic
-	timeFormat      string
-	zone            *time.Location // of characteristics
-	signs           []signRule     // by field
+	*shape.Shape
+	topic string
+	slots []int // of the plan, by place
 
 	gatt       *gattCharacteristic // nil means JSON
 	value      string              // pointer to the characteristic
-	base64     bool                // it is not hex
-	userSuffix string              // "" means that the user index is not kept
-}
-
-// A condition is a text that a payload must have.
-type condition struct{ pointer, is string }
-
-// A signRule says where the value of a sign is.
-type signRule struct {
-	field      string
-	sign       vitals.Sign
-	definition *vitals.Definition
-	at         string   // a pointer, or a part of a characteristic
-	factor     *decimal // nil means 1
-	unitAt     *string
-	unitIs     string
-}
-
-// A use is a pointer of a mapping and the key that has it.
-type use struct{ key, pointer string }
-
-// uses returns the pointers of a mapping.
-func (m *mapping) uses() (all []use) {
-	add := func(key string, pointer *string) {
-		if pointer != nil {
-			all = append(all, use{key, *pointer})
-		}
-	}
-	for i := range m.where {
-		add("where", &m.where[i].pointer)
-	}
-	add("device", m.device)
-	add("gateway", m.gateway)
-	if m.time != received && m.time != characteristic {
-		add("time", &m.time)
-	}
-	if m.gatt != nil {
-		add("value", &m.value)
-		return all
-	}
-	for i := range m.signs {
-		add(m.signs[i].field, &m.signs[i].at)
-		add(m.signs[i].field, m.signs[i].unitAt)
-	}
-	return all
+	bytes      func(string) ([]byte, error)
+	userSuffix string // "" means that the user index is not kept
 }
 
 // A Set has the mappings of files. It is never modified.
@@ -82,29 +35,36 @@ type group struct {
 
 // add adds a mapping to the groups of its name and of its topic.
 func (s *Set) add(m *mapping) error {
-	if err := addTo(&s.names, m.name, m); err != nil || m.topic == "" {
+	if err := addTo(&s.names, m.Name, *m); err != nil || m.topic == "" {
 		return err
 	}
-	return addTo(&s.topics, m.topic, m)
+	return addTo(&s.topics, m.topic, *m)
 }
 
 // addTo adds a mapping to the group of a key, with whose other mappings it must agree.
-func addTo(groups *[]*group, key string, m *mapping) error {
+func addTo(groups *[]*group, key string, m mapping) error {
 	i := slices.IndexFunc(*groups, func(g *group) bool { return g.key == key })
 	if i < 0 {
 		i = len(*groups)
 		*groups = append(*groups, &group{key: key, plan: newPlan()})
 	}
 	g := (*groups)[i]
-	if slices.ContainsFunc(g.mappings, func(m *mapping) bool { return len(m.where) == 0 }) {
+	if slices.ContainsFunc(g.mappings, func(m *mapping) bool { return !m.Conditional() }) {
 		return bad("where", "not reached: an earlier mapping of this name or topic takes every payload, because it has no where")
 	}
-	g.mappings = append(g.mappings, m)
-	for _, use := range m.uses() {
-		if err := g.plan.add(use.pointer); err != nil {
-			return &vitals.FieldOf{Part: use.key, Err: err}
-		}
+	places := m.Places
+	if m.gatt != nil {
+		places = append(slices.Clip(places), shape.Place{Key: "value", At: m.value})
 	}
+	m.slots = make([]int, len(places))
+	for i, p := range places {
+		slot, err := g.plan.add(p.At)
+		if err != nil {
+			return &vitals.FieldOf{Part: p.Key, Err: err}
+		}
+		m.slots[i] = slot
+	}
+	g.mappings = append(g.mappings, &m)
 	return nil
 }
 
@@ -140,213 +100,152 @@ func (s *Set) OfTopic(pattern string) ingest.Input { return find(s.topics, patte
 
 // Reasons for which a payload is rejected. Their texts are sent to clients.
 var (
-	errNoFit     = errors.New("no mapping fits: none has a where that holds")
-	errNoArray   = errors.New("the array of readings is missing")
-	errNotText   = errors.New("neither a string nor a number")
-	errOrigin    = vitals.ErrOrigin
-	errMissing   = vitals.ErrMissing
-	errNoUnit    = errors.New("the payload does not say its unit")
-	errOtherUnit = errors.New("not in the unit of the mapping; units are not converted")
+	errNoFit   = errors.New("no mapping fits: none has a where that holds")
+	errNoArray = errors.New("the array of readings is missing")
+	errNotText = errors.New("neither a string nor a number")
+	errMissing = vitals.ErrMissing
 )
+
+// A decoding is the decoding of one message.
+type decoding struct {
+	group   *group
+	in      *ingest.Intake
+	payload payload
+	index   int // position of the next reading
+	tooMany bool
+}
 
 // Decode implements [ingest.Input].
 func (g *group) Decode(message []byte, in *ingest.Intake) error {
 	if err := strictjson.CheckSize(message); err != nil {
 		return err
 	}
-	r := strictjson.NewReader(message)
-	p := payload{plan: g.plan, values: make([]value, len(g.plan.slots))}
-	index, payloads, tooMany := 0, 0, false
-	var left *disowned
-	settle := func(reading vitals.Reading, field string, err error) {
-		switch {
-		case index >= in.MaxReadings:
-			tooMany = true
-			return
-		case errors.As(err, &left):
-			for i := range left.mapping.signs {
-				in.LeftOut = append(in.LeftOut, ingest.LeftOut{
-					Index: index, Source: ingest.Mapping, Device: reading.Device, Field: left.mapping.signs[i].field, Why: left.why,
-				})
-			}
-		case err != nil:
-			in.Batch.Refused = append(in.Batch.Refused, vitals.FieldError{Index: index, Field: field, Err: err})
-		default:
-			in.Batch.Readings = append(in.Batch.Readings, reading)
-			in.Batch.Index = append(in.Batch.Index, int32(index))
-		}
-		index++
-	}
+	r, payloads := strictjson.NewReader(message), 0
+	d := decoding{group: g, in: in, payload: payload{plan: g.plan, values: make([]shape.Cell, len(g.plan.slots))}}
 	for payloads == 0 || r.Kind() != 0 {
 		raw := r.Raw()
 		if raw == nil {
 			break // a syntax error
 		}
 		payloads++
-		p.read(raw, func() {
-			if !tooMany {
-				settle(g.reading(&p, in))
-			}
-		})
-		if !p.found {
-			settle(vitals.Reading{}, "", errNoArray)
+		d.payload.read(raw, d.next)
+		if !d.payload.found {
+			d.refuse("", errNoArray)
 		}
-		if tooMany {
+		if d.tooMany {
 			return vitals.ErrTooManyReadings
 		}
 	}
-	if payloads == 1 && g.plan.array == "" {
+	if payloads == 1 && len(g.plan.arrays) == 0 {
 		in.Batch.Shape = vitals.Single
 	}
 	return r.End()
 }
 
-// reading returns the reading of a payload, or the field that is rejected and why.
-func (g *group) reading(p *payload, in *ingest.Intake) (r vitals.Reading, field string, err error) {
-	i := slices.IndexFunc(g.mappings, func(m *mapping) bool { return m.fits(p) })
+// next decodes the reading whose values the payload has now.
+func (d *decoding) next() {
+	if d.index >= d.in.MaxReadings {
+		d.tooMany = true
+		return
+	}
+	i := slices.IndexFunc(d.group.mappings, func(m *mapping) bool { return m.Fits(m.cells(&d.payload)) })
 	if i < 0 {
-		return r, "", errNoFit
+		d.refuse("", errNoFit)
+		return
 	}
-	m := g.mappings[i]
-	if field, err = m.read(p, in, &r); err != nil {
-		return r, field, err
+	m := d.group.mappings[i]
+	if m.Ignore {
+		d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{Index: d.index, Source: ingest.Mapping, Ignored: true})
+		d.index++
+		return
 	}
-	if broken, ok := errors.AsType[*vitals.FieldError](in.Rules.Validate(&r, in.NowUnixMs)); ok {
-		return r, broken.Field, broken.Err
-	}
-	return r, "", nil
-}
-
-// fits reports whether a payload has the texts of where.
-func (m *mapping) fits(p *payload) bool {
-	for _, c := range m.where {
-		if v := p.at(c.pointer); v.kind == absent || v.kind == nested || string(v.text) != c.is {
-			return false
+	r, left := vitals.Reading{}, len(d.in.LeftOut)
+	field, err := d.read(m, &r)
+	if why, disowned := errors.AsType[*disowned](err); disowned {
+		d.in.LeftOut = d.in.LeftOut[:left]
+		for i := range m.Signs {
+			d.leaveOut(&r, m.Signs[i].Field, why.why)
 		}
+		d.index++
+		return
 	}
-	return true
-}
-
-// read sets the reading.
-func (m *mapping) read(p *payload, in *ingest.Intake, r *vitals.Reading) (field string, err error) {
-	var from vitals.Origin
-	if in.Origin != nil {
-		from = *in.Origin
+	if len(d.in.LeftOut) > left && err == nil && r.Values.IsZero() { // none of the values that it has is one
+		d.index++
+		return
 	}
-	for _, name := range []struct {
-		field   string
-		pointer *string
-		known   vitals.Name
-		to      *vitals.Name
-	}{{"device", m.device, from.Device, &r.Device}, {"gateway", m.gateway, from.Gateway, &r.Gateway}} {
-		if *name.to, err = nameAt(p, name.pointer, name.known); err != nil {
-			return name.field, err
+	if err == nil {
+		if broken, ok := errors.AsType[*vitals.FieldError](d.in.Rules.Validate(&r, d.in.NowUnixMs)); ok {
+			field, err = broken.Field, broken.Err
 		}
-	}
-	if r.Device.IsZero() {
-		return "device", errMissing
-	}
-	if m.gatt != nil {
-		field, err = m.readGATT(p, in, r)
-	} else {
-		field, err = m.readJSON(p, r)
 	}
 	if err != nil {
+		d.in.LeftOut = d.in.LeftOut[:left]
+		d.refuse(field, err)
+		return
+	}
+	d.in.Batch.Readings = append(d.in.Batch.Readings, r)
+	d.in.Batch.Index = append(d.in.Batch.Index, int32(d.index))
+	d.index++
+}
+
+// refuse rejects the next reading.
+func (d *decoding) refuse(field string, err error) {
+	if d.tooMany = d.tooMany || d.index >= d.in.MaxReadings; d.tooMany {
+		return
+	}
+	d.in.Batch.Refused = append(d.in.Batch.Refused, vitals.FieldError{Index: d.index, Field: field, Err: err})
+	d.index++
+}
+
+func (d *decoding) leaveOut(r *vitals.Reading, field string, why codes.Doubt) {
+	d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{Index: d.index, Source: ingest.Mapping, Device: r.Device, Field: field, Why: why})
+}
+
+// cells returns the values of a payload at the places of a mapping.
+func (m *mapping) cells(p *payload) shape.Cells { return shape.Cells{Values: p.values, At: m.slots} }
+
+// read sets the reading.
+func (d *decoding) read(m *mapping, r *vitals.Reading) (field string, err error) {
+	var from vitals.Origin
+	if d.in.Origin != nil {
+		from = *d.in.Origin
+	}
+	cells := m.cells(&d.payload)
+	if field, err = m.Origin(cells, from, r); err != nil {
 		return field, err
 	}
-	switch m.time {
-	case received:
-		r.TimeUnixMs = in.NowUnixMs
-	case characteristic: // set already
-	default:
-		r.TimeUnixMs, r.UTCOffset, err = m.timeAt(p)
-	}
-	return "time", err
-}
-
-// nameAt returns the name at a pointer, which may be nil. A name that is known already must be the same.
-func nameAt(p *payload, pointer *string, known vitals.Name) (vitals.Name, error) {
-	if pointer == nil {
-		return known, nil
-	}
-	switch v := p.at(*pointer); v.kind {
-	case absent:
-		return known, nil
-	case text, number:
-		name, err := vitals.ParseName(v.text)
-		if err == nil && !known.IsZero() && name != known {
-			err = errOrigin
+	at := shape.Moment{NowUnixMs: d.in.NowUnixMs, Rules: d.in.Rules}
+	if m.gatt != nil {
+		got, field, err := d.readGATT(m, r)
+		if err != nil {
+			return field, err
 		}
-		return name, err
+		at.Stamp = got.when
+	} else if field, err = d.readJSON(m, cells, r); err != nil {
+		return field, err
 	}
-	return vitals.Name{}, errNotText
-}
-
-func (m *mapping) timeAt(p *payload) (unixMs int64, offset vitals.UTCOffset, err error) {
-	switch v := p.at(m.time); {
-	case v.kind == absent:
-		return 0, 0, errMissing
-	case v.kind == text && m.timeFormat == "rfc3339":
-		return vitals.ParseRFC3339(v.text)
-	case m.timeFormat == "rfc3339":
-		return 0, 0, vitals.ErrTimeFormat
-	case v.kind == text, v.kind == number:
-		unixMs, err = parseUnix(v.text, timeFormats[m.timeFormat])
-		return unixMs, 0, err
-	}
-	return 0, 0, errNotNumber
+	return "time", m.When(cells, at, r)
 }
 
 // readJSON sets the values that the payload has.
-func (m *mapping) readJSON(p *payload, r *vitals.Reading) (field string, err error) {
-	for i := range m.signs {
-		s := &m.signs[i]
-		v := p.at(s.at)
-		if v.kind == absent || r.Values.Has(s.sign) { // a heart rate comes before a pulse that is stored as one
+func (d *decoding) readJSON(m *mapping, cells shape.Cells, r *vitals.Reading) (field string, err error) {
+	for i := range m.Signs {
+		s := &m.Signs[i]
+		if r.Values.Has(s.Number) { // a heart rate comes before a pulse that is stored as one
 			continue
 		}
-		if s.unitAt != nil {
-			switch unit := p.at(*s.unitAt); {
-			case unit.kind == absent:
-				return s.field, errNoUnit
-			case unit.kind == nested, string(unit.text) != s.unitIs:
-				return s.field, errOtherUnit
-			}
+		n, got, err := m.Value(s, cells)
+		switch {
+		case err != nil:
+			return s.Field, err
+		case got == shape.NotValue:
+			d.leaveOut(r, s.Field, codes.NotAvailable)
+		case got == shape.Rounded:
+			d.in.Rounded++
+			r.Values.Set(s.Number, n)
+		case got == shape.Measured:
+			r.Values.Set(s.Number, n)
 		}
-		if v.kind != text && v.kind != number {
-			return s.field, errNotNumber
-		}
-		n, err := s.parse(v.text)
-		if err != nil {
-			return s.field, err
-		}
-		r.Values.Set(s.sign, n)
 	}
 	return "", nil
-}
-
-// parse returns the value of a number.
-func (s *signRule) parse(digits []byte) (n vitals.Value, err error) {
-	if s.factor == nil {
-		n, err = s.definition.Parse(digits)
-	} else {
-		d, failed := parseDecimal(digits)
-		if failed != nil {
-			return 0, failed
-		}
-		n, err = s.definition.Parse([]byte(d.times(*s.factor)))
-	}
-	if errors.Is(err, vitals.ErrNumber) {
-		err = errNotNumber
-	}
-	return n, err
-}
-
-// set sets the value mantissa × 10^exponent.
-func (s *signRule) set(r *vitals.Reading, mantissa, exponent int) error {
-	n, err := s.definition.Parse([]byte(strconv.Itoa(mantissa) + "e" + strconv.Itoa(exponent)))
-	if err == nil && !r.Values.Has(s.sign) {
-		r.Values.Set(s.sign, n)
-	}
-	return err
 }

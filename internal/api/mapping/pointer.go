@@ -7,35 +7,39 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/internal/api/strictjson"
 )
 
 // each is the token of a pointer that stands for each element of an array.
 const each = "-"
 
-// tokens returns the tokens of a JSON pointer (RFC 6901), and the position of the one that stands for each element,
-// or -1.
-func tokens(pointer string) (all []string, at int, err error) {
-	at = -1
+// maxArrays bounds how deeply the arrays are nested of whose elements readings are made.
+const maxArrays = 2
+
+// tokens returns the tokens of a JSON pointer (RFC 6901), and the pointers to the arrays of which it is about each
+// element, the outer one first.
+func tokens(pointer string) (all, arrays []string, err error) {
 	if pointer == "" {
-		return nil, at, nil
+		return nil, nil, nil
 	}
 	if pointer[0] != '/' {
-		return nil, at, errors.New(`not a JSON pointer, such as "/data/hr", or "" for the whole payload`)
+		return nil, nil, errors.New(`not a JSON pointer, such as "/data/hr", or "" for the whole payload`)
 	}
-	for i, t := range strings.Split(pointer[1:], "/") {
+	parts := strings.Split(pointer[1:], "/")
+	for i, t := range parts {
 		if rest := strings.NewReplacer("~0", "", "~1", "").Replace(t); strings.Contains(rest, "~") {
-			return nil, at, errors.New("not a JSON pointer: ~ is written ~0, and / in a name ~1")
+			return nil, nil, errors.New("not a JSON pointer: ~ is written ~0, and / in a name ~1")
 		}
 		if t == each {
-			if at >= 0 {
-				return nil, at, errors.New("- stands twice in the pointer")
+			if len(arrays) == maxArrays {
+				return nil, nil, errors.New("- stands three times in the pointer")
 			}
-			at = i
+			arrays = append(arrays, "/"+strings.Join(parts[:i+1], "/"))
 		}
 		all = append(all, strings.NewReplacer("~1", "/", "~0", "~").Replace(t))
 	}
-	return all, at, nil
+	return all, arrays, nil
 }
 
 // A node is a place of payloads at which a pointer ends, or through which one goes. It is never modified.
@@ -44,47 +48,33 @@ type node struct {
 	children map[string]*node
 }
 
-// A value is what a pointer has found. Its text belongs to the payload.
-type value struct {
-	kind valueKind
-	text []byte
-}
-
-type valueKind uint8
-
-const (
-	absent  valueKind = iota // or null
-	text                     // a string; its text is the content
-	number                   // its text is that of the payload
-	literal                  // true or false
-	nested                   // an object or an array
-)
-
 // A plan knows which values of payloads are read. It is never modified once it is in use.
 type plan struct {
-	root  node
-	slots map[string]int // by pointer
-	array string         // pointer to the array of which each element is a reading; "" means none
-	inner []int          // slots of its elements
+	root   node
+	slots  map[string]int // by pointer
+	arrays []string       // pointers to the arrays of which each element is a reading, the outer one first
+	inner  [][]int        // slots in the elements of each
 }
 
 func newPlan() *plan { return &plan{root: node{slot: -1}, slots: map[string]int{}} }
 
-// add adds a pointer. It returns an error if the pointer is none, or is about the elements of another array.
-func (p *plan) add(pointer string) error {
-	all, at, err := tokens(pointer)
+// add adds a pointer and returns its slot. It returns an error if the pointer is none, or is about the elements of
+// another array.
+func (p *plan) add(pointer string) (slot int, err error) {
+	all, arrays, err := tokens(pointer)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if at >= 0 {
-		array := "/" + strings.Join(strings.Split(pointer[1:], "/")[:at+1], "/")
-		if p.array != "" && p.array != array {
-			return errors.New("the elements of another array are read already: " + p.array)
+	for i, array := range arrays {
+		if i == len(p.arrays) {
+			p.arrays, p.inner = append(p.arrays, array), append(p.inner, nil)
 		}
-		p.array = array
+		if p.arrays[i] != array {
+			return 0, errors.New("the elements of another array are read already: " + p.arrays[i])
+		}
 	}
-	if _, known := p.slots[pointer]; known {
-		return nil
+	if slot, known := p.slots[pointer]; known {
+		return slot, nil
 	}
 	n := &p.root
 	for _, t := range all {
@@ -98,64 +88,84 @@ func (p *plan) add(pointer string) error {
 	}
 	n.slot = len(p.slots)
 	p.slots[pointer] = n.slot
-	if at >= 0 {
-		p.inner = append(p.inner, n.slot)
+	if depth := len(arrays); depth > 0 {
+		p.inner[depth-1] = append(p.inner[depth-1], n.slot)
 	}
-	return nil
+	return n.slot, nil
 }
 
 // A payload holds the values of a payload, or of one of its elements.
 type payload struct {
 	*plan
-	values []value // by slot
-	found  bool    // the array
+	values []shape.Cell // by slot
+	found  bool         // the array, in all elements of the outer one
 }
-
-// at returns what a pointer of the plan has found.
-func (p *payload) at(pointer string) value { return p.values[p.slots[pointer]] }
 
 // read reads a payload, which is valid JSON, and calls reading when the values of one reading are complete.
 func (p *payload) read(raw []byte, reading func()) {
 	clear(p.values)
-	p.found = p.array == ""
-	p.walk(strictjson.NewReader(raw), &p.root, nil)
-	if p.array == "" {
+	p.found = true
+	p.level(raw, &p.root, 0, reading)
+}
+
+// level reads a value in which this many arrays are open: first what is outside of the next array, then each of its
+// elements.
+func (p *payload) level(raw []byte, n *node, open int, reading func()) {
+	p.walk(strictjson.NewReader(raw), n, nil)
+	if open == len(p.arrays) {
 		reading()
 		return
 	}
-	p.walk(strictjson.NewReader(raw), &p.root, reading)
+	found := false
+	p.walk(strictjson.NewReader(raw), n, func(inner *node, r *strictjson.Reader) {
+		if found = true; r == nil {
+			return
+		}
+		for _, slots := range p.inner[open:] {
+			for _, slot := range slots {
+				p.values[slot] = shape.Cell{}
+			}
+		}
+		if open+1 < len(p.arrays) {
+			p.level(r.Raw(), inner, open+1, reading)
+			return
+		}
+		p.walk(r, inner, nil)
+		reading()
+	})
+	p.found = p.found && found
 }
 
-// walk reads the value at a place. If element is nil it reads what is outside of the array's elements; otherwise it calls
-// element when the values of one are complete.
-func (p *payload) walk(r *strictjson.Reader, n *node, element func()) {
+// walk reads the value at a place. If element is nil it reads what is outside of the next array's elements; otherwise
+// it calls element with each of them, and with nil for the array itself.
+func (p *payload) walk(r *strictjson.Reader, n *node, element func(inner *node, r *strictjson.Reader)) {
 	if n == nil {
 		r.Skip()
 		return
 	}
 	kind := r.Kind()
 	if n.slot >= 0 && (kind == jsontext.KindBeginObject || kind == jsontext.KindBeginArray) {
-		p.values[n.slot] = value{kind: nested}
+		p.values[n.slot] = shape.Cell{Kind: shape.Nested}
 	}
 	switch {
 	case kind == jsontext.KindBeginObject && n.children != nil:
 		r.Object(func(name []byte) { p.walk(r, n.children[string(name)], element) })
 	case kind == jsontext.KindBeginArray && n.children != nil:
 		i, inner := 0, n.children[each]
+		if inner != nil && element != nil {
+			element(inner, nil)
+		}
 		r.Array(func() {
-			if inner != nil && element != nil {
-				p.found = true
-				for _, slot := range p.inner {
-					p.values[slot] = value{}
-				}
-				p.walk(r, inner, nil)
-				element()
-			} else {
+			switch {
+			case inner == nil:
 				p.walk(r, n.children[strconv.Itoa(i)], element)
+			case element != nil:
+				element(inner, r)
+			default:
+				p.walk(r, n.children[strconv.Itoa(i)], nil)
 			}
 			i++
 		})
-		p.found = p.found || inner != nil
 	default:
 		raw := r.Raw()
 		if n.slot >= 0 && len(raw) > 0 {
@@ -164,17 +174,17 @@ func (p *payload) walk(r *strictjson.Reader, n *node, element func()) {
 	}
 }
 
-func scalar(raw []byte) value {
+func scalar(raw []byte) shape.Cell {
 	switch jsontext.Value(raw).Kind() {
 	case jsontext.KindString:
 		unquoted, _ := jsontext.AppendUnquote(nil, raw) // it is valid
-		return value{text, unquoted}
+		return shape.Cell{Kind: shape.Text, Text: unquoted}
 	case jsontext.KindNumber:
-		return value{number, raw}
+		return shape.Cell{Kind: shape.Number, Text: raw}
 	case jsontext.KindTrue, jsontext.KindFalse:
-		return value{literal, raw}
+		return shape.Cell{Kind: shape.Literal, Text: raw}
 	case jsontext.KindBeginObject, jsontext.KindBeginArray:
-		return value{kind: nested}
+		return shape.Cell{Kind: shape.Nested}
 	}
-	return value{} // null
+	return shape.Cell{} // null
 }

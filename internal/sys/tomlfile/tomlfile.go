@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,11 +56,11 @@ func Read(path string, maxBytes int64, into any) (text []byte, err error) {
 		return nil, err
 	}
 	err = toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(into)
-	return text, syntaxError(path, err)
+	return text, syntaxError(path, into, err)
 }
 
 // syntaxError returns an error of the TOML decoder with the line.
-func syntaxError(path string, err error) error {
+func syntaxError(path string, into any, err error) error {
 	var strict *toml.StrictMissingError
 	var at *toml.DecodeError
 	switch {
@@ -69,7 +70,8 @@ func syntaxError(path string, err error) error {
 		unknown := &strict.Errors[0]
 		line, _ := unknown.Position()
 		key := unknown.Key()
-		return fmt.Errorf("%s:%d: %s: unknown key", path, line, key[len(key)-1])
+		last := key[len(key)-1]
+		return fmt.Errorf("%s:%d: %s: unknown key%s", path, line, last, Nearest(last, keysOf(reflect.TypeOf(into))))
 	case errors.As(err, &at):
 		line, _ := at.Position()
 		if reason, _, wrongType := strings.Cut(err.Error(), " into "); wrongType && len(at.Key()) > 0 { // the rest names types of Go

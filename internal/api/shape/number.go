@@ -1,4 +1,4 @@
-package mapping
+package shape
 
 import (
 	"bytes"
@@ -74,6 +74,44 @@ func parseUnix(text []byte, exponent int) (unixMs int64, err error) {
 	return 0, vitals.ErrFuture
 }
 
+// rat returns d as a fraction.
+func (d decimal) rat() *big.Rat {
+	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(d.exponent, -d.exponent))), nil)
+	r := new(big.Rat).SetInt(d.digits)
+	if d.exponent < 0 {
+		return r.Quo(r, new(big.Rat).SetInt(power))
+	}
+	return r.Mul(r, new(big.Rat).SetInt(power))
+}
+
+// A conversion is (x - minus) × factor.
+type conversion struct{ minus, factor *big.Rat }
+
+func (c conversion) of(x *big.Rat) *big.Rat {
+	if c.minus != nil {
+		x = new(big.Rat).Sub(x, c.minus)
+	}
+	if c.factor != nil {
+		x = new(big.Rat).Mul(x, c.factor)
+	}
+	return x
+}
+
+// round returns x with a number of decimals, rounded half to even, and whether that differs from x.
+func round(x *big.Rat, decimals int) (v vitals.Value, rounded bool, err error) {
+	scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(decimals)), nil)
+	scaled := new(big.Rat).Mul(x, new(big.Rat).SetInt(scale))
+	n, rest := new(big.Int).DivMod(scaled.Num(), scaled.Denom(), new(big.Int)) // the floor
+	switch half := rest.Lsh(rest, 1).Cmp(scaled.Denom()); {
+	case half > 0, half == 0 && n.Bit(0) == 1:
+		n.Add(n, big.NewInt(1))
+	}
+	if !n.IsInt64() || n.Int64() <= int64(vitals.MinValue) || n.Int64() >= int64(vitals.MaxValue) {
+		return 0, false, vitals.ErrRange
+	}
+	return vitals.Value(n.Int64()), !scaled.IsInt(), nil
+}
+
 // exactUnits has the factors from one unit (UCUM) to another that are exact and have few digits.
 var exactUnits = map[[2]string]decimal{
 	{"g", "kg"}: {big.NewInt(1), -3}, {"kg", "g"}: {big.NewInt(1), 3},
@@ -82,4 +120,16 @@ var exactUnits = map[[2]string]decimal{
 	{"Pa", "kPa"}: {big.NewInt(1), -3}, {"hPa", "kPa"}: {big.NewInt(1), -1},
 	{"1", "%"}: {big.NewInt(1), 2}, {"/s", "/min"}: {big.NewInt(60), 0}, {"Hz", "/min"}: {big.NewInt(60), 0},
 	{"mg/L", "mg/dL"}: {big.NewInt(1), -1}, {"g/L", "mg/dL"}: {big.NewInt(1), 2}, {"umol/L", "mmol/L"}: {big.NewInt(1), -3},
+}
+
+// roundedUnits has the conversions from one unit (UCUM) to another whose results need to be rounded. A pound has exactly
+// 0.45359237 kg, an inch 0.0254 m, and a conventional millimetre of mercury 133.322387415 Pa (NIST SP 811, appendix B).
+var roundedUnits = map[[2]string]conversion{
+	{"[degF]", "Cel"}:    {big.NewRat(32, 1), big.NewRat(5, 9)},
+	{"K", "Cel"}:         {big.NewRat(27315, 100), nil},
+	{"[lb_av]", "kg"}:    {nil, big.NewRat(45359237, 100_000_000)},
+	{"[oz_av]", "kg"}:    {nil, big.NewRat(45359237, 1_600_000_000)},
+	{"[stone_av]", "kg"}: {nil, big.NewRat(14*45359237, 100_000_000)},
+	{"[in_i]", "m"}:      {nil, big.NewRat(254, 10_000)},
+	{"kPa", "mm[Hg]"}:    {nil, big.NewRat(1_000_000_000_000, 133_322_387_415)},
 }
