@@ -56,7 +56,7 @@ type tokenCreateCommand struct {
 	tokenChange `embed:""`
 
 	Gateway vitals.Name  `env:"-" required:"" placeholder:"NAME" help:"Gateway that the token is for; readings sent with it are stored under this name. For a token that only reads: a name for its holder."`
-	Rights  token.Rights `env:"-" default:"write" placeholder:"LIST" help:"Rights, separated by commas: write, read, admin."`
+	Rights  token.Rights `env:"-" default:"write" placeholder:"LIST" help:"Rights, separated by commas: write, read, admin, relay."`
 	Expires string       `env:"-" placeholder:"90d" help:"When the token expires: after a duration such as 90d or 12h, or at a time in RFC 3339. Default: never."`
 	Devices vitals.Name  `env:"-" placeholder:"PREFIX" help:"Only devices whose names have this prefix, for writing and reading. Default: all devices."`
 	Subject []string     `env:"-" sep:"none" placeholder:"ID" help:"Only what was measured of this subject, under /fhir; may be repeated, up to 16 times. Needs --rights read. Default: not bound to subjects."`

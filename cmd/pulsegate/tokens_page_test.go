@@ -7,12 +7,12 @@ import (
 
 // The commands of docs/tokens.md have the effects that it describes, and their tokens are accepted.
 func followTokensPage(t *testing.T) {
-	blocks := pageBlocks(t, "tokens.md", 4)
+	blocks := pageBlocks(t, "tokens.md", 5)
 	r := newReader(t)
 	for _, block := range blocks {
 		r.follow(block)
 	}
 	r.run("pulsegate token list --file pulsegate-tokens")
 	id := regexp.MustCompile(`(?m)^[0-9a-f]{12}$`).FindString(r.shown.String())
-	r.want(`{"status":"stored"}`, `"device":"ppg-000123"`, `"gateway":"bed-7"`, id+"  bed-7")
+	r.want(`{"status":"stored"}`, `"device":"ppg-000123"`, `"gateway":"bed-7"`, `"gateway":"bed-9"`, id+"  bed-7")
 }

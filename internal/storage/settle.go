@@ -20,6 +20,9 @@ type Ledger interface {
 	// none. others reports whether it counts as another gateway's than the entry's. have is valid until the next call.
 	Find(i int) (have *vitals.Values, others bool, rejected Outcome)
 
+	// Lacks reports whether the record that Find has returned lacks the gateway or the offset of the entry's reading.
+	Lacks(i int) bool
+
 	// Store makes the record of an entry, and Complete gives the one that Find has returned other values. It is shared
 	// afterwards if it is another gateway's.
 	Store(i int)
@@ -102,7 +105,7 @@ func compareOne(l Ledger, e *Entry, i int) {
 		return
 	}
 	values := &e.Reading.Values
-	guarded := e.Guard != nil && others && have.Present()&values.Present() != 0
+	guarded := e.Guard != nil && (others || e.Relayed) && have.Present()&values.Present() != 0
 	if guarded && !e.Guard.Take() {
 		e.Outcome = Withheld
 		return
@@ -112,9 +115,17 @@ func compareOne(l Ledger, e *Entry, i int) {
 	if guarded && e.Outcome != Conflict {
 		e.Guard.Return()
 	}
+	if e.Outcome == Duplicate && e.Relayed && l.Lacks(i) {
+		e.Outcome = Completed
+	}
 	if e.Outcome == Completed {
 		l.Complete(i, merged, others)
 	}
+}
+
+// Lacks reports whether the record lacks the gateway or the offset of a reading.
+func (r *Record) Lacks(reading *vitals.Reading) bool {
+	return r.Gateway == nil && !reading.Gateway.IsZero() || r.UTCOffset == 0 && reading.UTCOffset != 0
 }
 
 // RecordOf returns the record that an entry makes. It shares the gateway of the reading.

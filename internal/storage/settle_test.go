@@ -55,6 +55,11 @@ func (l *ledger) Find(i int) (*vitals.Values, bool, storage.Outcome) {
 	return &r.Values, r.Shared || !r.NamesGateway(&l.group[i].Reading.Gateway), 0
 }
 
+func (l *ledger) Lacks(i int) bool {
+	r := l.records[l.key(i)]
+	return r.Lacks(l.group[i].Reading)
+}
+
 func (l *ledger) Store(i int) { l.records[l.key(i)] = storage.RecordOf(l.group[i]) }
 
 func (l *ledger) Complete(i int, values vitals.Values, others bool) {
@@ -106,12 +111,14 @@ func TestSettleModel(t *testing.T) {
 						r.UTCOffset = vitals.MakeUTCOffset(60)
 					}
 					guarded, claims := draw("guard", "", "yes") != "", unit == 1 && draw("claims", "", "yes") != ""
+					relayed := draw("relayed", "", "yes") != ""
 					for n := range groups {
 						own := r
 						e := &storage.Entry{Reading: &own, ReceivedUnixMs: int64(i + k), Recorded: true}
 						if guarded {
 							e.Guard = guards[n]
 						}
+						e.Relayed = relayed
 						if claims {
 							e.Claim = claim
 						}

@@ -147,7 +147,7 @@ type Outcome uint8
 // The outcomes. The zero Outcome means "not settled".
 const (
 	Stored         Outcome = 1 + iota // the first of its device and time
-	Completed                         // added signs to a stored record
+	Completed                         // added signs to a stored record; see also Entry.Relayed
 	Duplicate                         // added nothing
 	Conflict                          // contradicted the record; rejected as a whole
 	TooManyDevices                    // a new device or gateway beyond the configured number; rejected
@@ -188,6 +188,11 @@ type Entry struct {
 	Unit int32
 
 	Claim *Claim // nil means none; not in a unit of several entries
+
+	// Relayed means that another server hands the reading over, and names its gateway. The Guard is then asked whichever
+	// gateway has sent the record, and a reading that would be a Duplicate, but has a gateway or an offset that the record
+	// lacks, is Completed: the record gets it.
+	Relayed bool
 }
 
 // CheckGroup returns an error if a store must reject a group as a whole. See [Store.Append].

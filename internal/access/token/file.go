@@ -100,7 +100,7 @@ func (t *Token) appendLine(dst []byte) []byte {
 //
 // There is one line per token, in order of creation. The words of a line are in the
 // order shown, separated by one space. DIGEST is 64 and CRC 8 lower-case hexadecimal
-// digits, TIME is of the form 2006-01-02T15:04:05Z, LIST holds write, read and admin in
+// digits, TIME is of the form 2006-01-02T15:04:05Z, LIST holds write, read, admin and relay in
 // this order. A program that does not know subjects rejects a file that has them: it would let
 // such a token read everything. CRC covers all bytes before the last line; it detects a file that was
 // truncated, partly copied or edited by hand. No two tokens have the same ID.
@@ -217,7 +217,7 @@ func (t *Token) check() error {
 	switch {
 	case t.Gateway.IsZero():
 		return errors.New("the gateway is missing")
-	case t.Rights == 0 || !(Write | Read | Admin).Has(t.Rights):
+	case t.Rights == 0 || !(Write | Read | Admin | Relay).Has(t.Rights):
 		return errors.New("the rights are missing")
 	case t.Rights.Has(Admin) && !t.Devices.IsZero():
 		return errors.New("the admin right cannot be limited to devices")

@@ -13,6 +13,7 @@ const (
 	Write Rights = 1 << iota // send readings
 	Read                     // read readings and the list of devices
 	Admin                    // erase, back up, assign devices to subjects
+	Relay                    // with Write, name the gateways of readings
 )
 
 // ReadSubjects is the right to read what was measured of the subjects that a token is bound to,
@@ -24,7 +25,7 @@ const ReadSubjects Rights = 1 << 7
 var rightNames = [...]struct {
 	right Rights
 	name  string
-}{{Write, "write"}, {Read, "read"}, {Admin, "admin"}}
+}{{Write, "write"}, {Read, "read"}, {Admin, "admin"}, {Relay, "relay"}}
 
 // Has reports whether r holds all of want.
 func (r Rights) Has(want Rights) bool { return r&want == want }
@@ -52,7 +53,7 @@ func ParseRights(text string) (Rights, error) {
 			}
 		}
 		if right == 0 || r.Has(right) {
-			return 0, errors.New("token: rights are a comma-separated list of write, read and admin, each at most once")
+			return 0, errors.New("token: rights are a comma-separated list of write, read, admin and relay, each at most once")
 		}
 		r |= right
 	}

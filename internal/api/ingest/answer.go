@@ -237,7 +237,7 @@ func (j *Job) Answer() Answer {
 	case j.batch.Shape != vitals.Single:
 		return j.batchAnswer(o)
 	case !o.AllStored():
-		why := c.answers.entryRefusal(&j.entries[0])
+		why := entryRefusal(j, 0)
 		if why.kind == refusedWithheld { // the withholding ends
 			why = refusal{kind: refusedWithheld, retryAfter: j.auth.reportWithheld()}
 		}
@@ -245,7 +245,7 @@ func (j *Job) Answer() Answer {
 		return c.answers.to(&why, &j.out)
 	case len(j.entries) == 0:
 		return Answer{Head: c.answers.whole, Body: leftOutBody}
-	case j.entries[0].Outcome == storage.Duplicate:
+	case j.entries[0].Outcome == storage.Duplicate && !relaysBlindly(j):
 		return Answer{Head: c.answers.whole, Body: duplicateBody}
 	}
 	return Answer{Head: c.answers.whole, Body: storedBody}
@@ -257,6 +257,15 @@ func (c *Core) refused(k kind) {
 	if k == refusedFull && c.cfg.OnFull != nil {
 		c.cfg.OnFull()
 	}
+}
+
+// entryRefusal returns the refusal of an entry that the store did not accept.
+func entryRefusal(j *Job, i int) refusal {
+	why := j.core.answers.entryRefusal(&j.entries[i])
+	if why.kind == refusedConflict && relaysBlindly(j) {
+		why.field = "time" // not the sign
+	}
+	return why
 }
 
 // entryRefusal returns the refusal of a reading that the store did not accept.
@@ -292,6 +301,9 @@ func (p *answers) entryRefusal(e *storage.Entry) refusal {
 // the rejected readings too.
 func (j *Job) batchAnswer(o *Outcome) Answer {
 	stored, duplicate, _ := count(j.entries)
+	if relaysBlindly(j) {
+		stored, duplicate = stored+duplicate, 0
+	}
 	out := strconv.AppendInt(append(j.out[:0], `{"stored":`...), int64(stored), 10)
 	out = strconv.AppendInt(append(out, `,"duplicate":`...), int64(duplicate), 10)
 	leftOut, last := 0, -1

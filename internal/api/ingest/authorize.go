@@ -62,9 +62,13 @@ var (
 )
 
 // keepAuthorized rejects the decoded readings that the credentials do not allow, and sets the
-// gateway of the others. It returns the number of readings of devices that the token does not cover.
-func (b *batch) keepAuthorized(access *gate.Access) (uncovered int) {
-	gateway, coversAll := access.Gateway(), access.CoversAll()
+// gateway of the others, unless they are relayed: then they have the one that they name, or none.
+// It returns the number of readings of devices that the token does not cover.
+func (b *batch) keepAuthorized(access *gate.Access, relayed bool) (uncovered int) {
+	gateway, coversAll := *access.Gateway(), access.CoversAll()
+	if relayed {
+		gateway = vitals.Name{}
+	}
 	if gateway.IsZero() && coversAll {
 		return 0
 	}
@@ -79,11 +83,11 @@ func (b *batch) keepAuthorized(access *gate.Access) (uncovered int) {
 			uncovered++
 			b.Refused = append(b.Refused, vitals.FieldError{Index: int(b.Index[i]), Field: "device", Err: ErrNotCovered})
 			return false
-		case !gateway.IsZero() && !r.Gateway.IsZero() && r.Gateway != *gateway:
+		case !gateway.IsZero() && !r.Gateway.IsZero() && r.Gateway != gateway:
 			b.Refused = append(b.Refused, vitals.FieldError{Index: int(b.Index[i]), Field: "gateway", Err: errGateway})
 			return false
 		case !gateway.IsZero():
-			r.Gateway = *gateway
+			r.Gateway = gateway
 		}
 		return true
 	})

@@ -21,7 +21,9 @@ import (
 //     these is exhausted, readings that would have to be compared with such records are
 //     rejected instead. See authorization.Take.
 //
-// A gateway may compare readings with its own records without limit.
+// A gateway may compare readings with its own records without limit. A client that relays names the gateways itself,
+// so for it all records are those of another one: see storage.Entry.Relayed. Its answers do not say whether
+// a reading was stored before, or which sign contradicts.
 
 // errStated is the reason for rejecting a reading that states a second value. Its text is sent
 // to the client.

@@ -445,7 +445,7 @@ func (o *Outcome) result(i int, wait time.Duration) Result {
 			c.counters.duplicate.Add(1)
 		}
 	default:
-		why := c.answers.entryRefusal(e)
+		why := entryRefusal(j, i)
 		c.refused(why.kind)
 		r.Problem, r.Field, r.Reason = c.answers.kinds[why.kind].problem, why.field, why.reason
 		r.RetryAfter = c.answers.retryAfter(why.kind, wait)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
@@ -144,8 +145,9 @@ func (j *Job) decode(body []byte) bool {
 		return false
 	}
 	var guard storage.Guard // nil means that the readings need none
+	relays := relays(j)
 	if c.cfg.Gate != nil {
-		j.uncovered = j.batch.keepAuthorized(&j.auth.access)
+		j.uncovered = j.batch.keepAuthorized(&j.auth.access, relays)
 		if !j.auth.access.MayRead() {
 			guard = &j.auth
 		}
@@ -180,7 +182,7 @@ func (j *Job) decode(body []byte) bool {
 	j.entries = slices.Grow(j.entries[:0], accepted)[:accepted]
 	for i := range j.entries {
 		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs, Guard: guard,
-			Claim: j.batch.intake.Claim}
+			Claim: j.batch.intake.Claim, Relayed: relays}
 	}
 	if j.batch.hasUnits() {
 		j.batch.markUnits(j.entries)
@@ -188,9 +190,19 @@ func (j *Job) decode(body []byte) bool {
 	return accepted > 0
 }
 
+// relays reports whether the readings are handed over by another server, which names their gateways. Only JSON names
+// them as they are stored.
+func relays(j *Job) bool {
+	_, isJSON := j.input.(jsonInput)
+	return isJSON && j.core.cfg.Gate != nil && j.auth.access.Has(token.Relay)
+}
+
+// relaysBlindly reports whether relays does, and the client must not learn what is stored. See guess.go.
+func relaysBlindly(j *Job) bool { return relays(j) && !j.auth.access.MayRead() }
+
 // Memory of a batch for each of its readings. TestSizes checks the sizes of the types.
 const (
-	acceptedBytes = 272 + 48 + 4 + 8 + 4 // vitals.Reading, storage.Entry, index, ref and order
+	acceptedBytes = 272 + 56 + 4 + 8 + 4 // vitals.Reading, storage.Entry, index, ref and order
 	refusedBytes  = 40                   // vitals.FieldError
 	rejectedBytes = 112                  // of the answer: index, field and reason
 )

@@ -312,6 +312,12 @@ func (s ledger) Find(i int) (have *vitals.Values, others bool, rejected storage.
 	return &row.Values, row.Shared || row.Gateway != s.gateway, 0
 }
 
+// Lacks implements [storage.Ledger].
+func (s ledger) Lacks(i int) bool {
+	row, r := s.row(s.record), s.entries[i].Reading
+	return row.Gateway == 0 && !r.Gateway.IsZero() || row.UTCOffset == 0 && r.UTCOffset != 0
+}
+
 // Complete implements [storage.Ledger].
 func (s ledger) Complete(i int, values vitals.Values, others bool) {
 	r, m := s.entries[i].Reading, s.record

@@ -107,9 +107,12 @@ func (w ledger) Find(i int) (have *vitals.Values, others bool, rejected storage.
 			others = false // the earlier attempt has written it, and needed no permission for that
 		}
 	}
-	it.others = others
+	it.others = others || it.e.Relayed // its Guard is asked, too
 	return &later.Values, others, 0
 }
+
+// Lacks implements [storage.Ledger].
+func (w ledger) Lacks(i int) bool { return w.chain(i).later.Lacks(w.part[i].Reading) }
 
 // Store implements [storage.Ledger].
 func (w ledger) Store(i int) { w.chain(i).later = w.make(storage.RecordOf(w.part[i])) }

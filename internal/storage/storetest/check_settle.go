@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -358,5 +360,57 @@ func checkWithheld(t testing.TB, h Harness) {
 		again := by("other", d(10, hr(1)))
 		again.Guard = nil
 		mustSettle(t, s, again, storage.Duplicate)
+	}
+}
+
+// checkRelayed settles readings that another server hands over: each in its own group, and all in one.
+func checkRelayed(t testing.TB, h Harness) {
+	s := open(t, h)
+	for _, inOneGroup := range []bool{false, true} {
+		device := fmt.Sprintf("d-%t", inOneGroup)
+		d := func(timeUnixMs int64, signs ...sign) *storage.Entry { return entry(device, timeUnixMs, signs...) }
+		g := &guard{left: 1}
+		var group []*storage.Entry
+		var want []storage.Outcome
+		add := func(outcome storage.Outcome, e *storage.Entry) { group, want = append(group, e), append(want, outcome) }
+		relayed := func(outcome storage.Outcome, e *storage.Entry) {
+			e.Relayed = true
+			add(outcome, e)
+		}
+		add(storage.Stored, d(10, hr(1)))
+		add(storage.Duplicate, by("g", offset(60, d(10, hr(1)))))
+		relayed(storage.Completed, by("g", at(receivedUnixMs+7, d(10, hr(1)))))
+		relayed(storage.Completed, offset(60, at(receivedUnixMs+7, d(10, hr(1)))))
+		relayed(storage.Duplicate, by("other", offset(120, d(10, hr(1)))))
+		relayed(storage.Duplicate, d(10, hr(1)))
+		relayed(storage.Conflict, by("g", d(10, hr(2))))
+		relayed(storage.Stored, offset(0, d(11, hr(1))))
+		relayed(storage.Completed, by("g", d(11, hr(1), spo2(1))))
+		guarded := func(outcome storage.Outcome, e *storage.Entry) {
+			e.Guard = g
+			relayed(outcome, e)
+		}
+		add(storage.Stored, by("g", d(12, hr(1))))
+		guarded(storage.Duplicate, by("g", d(12, hr(1)))) // to name the gateway of the record does not help
+		guarded(storage.Conflict, by("g", d(12, hr(2))))
+		guarded(storage.Withheld, by("g", d(12, hr(1))))
+		guarded(storage.Completed, by("g", d(12, spo2(1)))) // no sign in common: nothing to guess
+		if inOneGroup {
+			mustAppend(t, s, group...)
+		}
+		for i, e := range group {
+			if !inOneGroup {
+				mustAppend(t, s, e)
+			}
+			wantOutcome(t, e, want[i])
+		}
+		var got []string
+		for _, r := range scanPages(t, s, allOf(device), 10) {
+			minutes, known := r.UTCOffset.Minutes()
+			got = append(got, fmt.Sprintf("%d %s %d %t %d", r.TimeUnixMs, r.Gateway, minutes, known, bits.OnesCount32(r.Values.Present())))
+		}
+		if text, want := strings.Join(got, ", "), "10 g 60 true 1, 11 g 0 true 2, 12 g 0 false 2"; text != want {
+			t.Fatalf("records %s, want %s", text, want)
+		}
 	}
 }

@@ -175,7 +175,7 @@ func (rs records) settle(e *storage.Entry, maxDevices int, claim claimer) (stora
 	}
 	named := recordOf(e).Gateway
 	others := have.Shared || (have.Gateway == nil) != (named == nil) || named != nil && *have.Gateway != *named
-	guarded := e.Guard != nil && others && have.Values.Present()&r.Values.Present() != 0
+	guarded := e.Guard != nil && (others || e.Relayed) && have.Values.Present()&r.Values.Present() != 0
 	if guarded && !e.Guard.Take() {
 		return storage.Withheld, 0
 	}
@@ -186,7 +186,8 @@ func (rs records) settle(e *storage.Entry, maxDevices int, claim claimer) (stora
 		e.Guard.Return()
 	}
 	merged := union(have.Values, r.Values)
-	if merged == have.Values {
+	learns := e.Relayed && (have.Gateway == nil && named != nil || have.UTCOffset == 0 && r.UTCOffset != 0)
+	if merged == have.Values && !learns {
 		return storage.Duplicate, 0
 	}
 	have.Values, have.Shared = merged, others

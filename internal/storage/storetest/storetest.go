@@ -98,6 +98,7 @@ func Checks() []Check {
 		one("settle/too many devices", checkTooManyDevices),
 		one("settle/awkward names", checkAwkwardNames),
 		one("settle/withheld", checkWithheld),
+		one("settle/relayed", checkRelayed),
 		one("settle/units", checkUnits),
 		one("settle/units beyond the device limit", checkUnitsLimited),
 		one("settle/units withheld", checkUnitsWithheld),
