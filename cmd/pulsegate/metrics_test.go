@@ -15,11 +15,13 @@ import (
 func TestMetricsPage(t *testing.T) {
 	rules, err := filepath.Abs("../../examples/alerts.toml")
 	try(t, err)
+	labels, err := filepath.Abs("../../examples/devices.toml")
+	try(t, err)
 	checkMetricsPage(t, func(name string) bool {
 		return !strings.HasPrefix(name, "pulsegate_postgres_") && !strings.HasPrefix(name, "pulsegate_oidc_")
 	},
 		"--admin-addr=127.0.0.1:0", "--mqtt-addr=127.0.0.1:0", "--mllp-addr=127.0.0.1:0", "--retain=400d", "--otlp-endpoint=http://127.0.0.1:1",
-		"--alerts="+rules, "--alertmanager=http://127.0.0.1:1")
+		"--alerts="+rules, "--alertmanager=http://127.0.0.1:1", "--devices="+labels)
 }
 
 // TestMetricsPageOIDC scrapes a server with an OpenID Connect provider.

@@ -17,6 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/alertmanager"
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -79,13 +80,15 @@ type alerting struct {
 
 // start reads the rules and starts to evaluate them. Changes are passed to hub. page is the URL of the
 // page.
-func (a *alerting) start(c *Options, store store, hub *live.Hub, flags *vitals.FlagLimits, page string, log *slog.Logger) error {
+func (a *alerting) start(
+	c *Options, store store, hub *live.Hub, labels *roster.Book, flags *vitals.FlagLimits, page string, log *slog.Logger,
+) error {
 	a.log = log
 	opt, err := c.sending(page)
 	if err != nil {
 		return err
 	}
-	opt.OnTrouble = a.trouble
+	opt.OnTrouble, opt.Roster = a.trouble, labels
 	a.caExpires = opt.RootsExpire
 	warnExpiry(log, "alertmanager_ca", c.AlertmanagerCA, opt.RootsExpire)
 	urls, err := c.urls()
@@ -131,7 +134,9 @@ func (a *alerting) start(c *Options, store store, hub *live.Hub, flags *vitals.F
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel
 	a.tasks.Go(func() { a.engine.Run(ctx) })
-	a.tasks.Go(func() { alert.Follow(ctx, a.engine, &query.Service{Subjects: store}, hub.PublishAlerts) })
+	a.tasks.Go(func() {
+		alert.Follow(ctx, a.engine, &query.Service{Subjects: store, Roster: labels}, hub.PublishAlerts)
+	})
 	for _, u := range urls {
 		opt.URL = u
 		s := alertmanager.New(a.engine, opt)

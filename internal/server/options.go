@@ -23,6 +23,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
@@ -65,6 +66,7 @@ type Options struct {
 	MLLPBack      time.Duration     `name:"mllp-assign-back" group:"readings-limits" default:"24h" help:"How long before its message arrived an assignment of --mllp-assign may begin. Earlier readings are stored, and belong to nobody."`
 	Mapping       []string          `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics and for POST /v1/mapped/NAME. It may be given several times."`
 	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
+	Devices       string            `env:"-" group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file with labels and groups of devices, for people. It is read again when it changes. Default: none."`
 	PulseAs       string            `group:"readings-limits" enum:"pulse-rate,heart-rate" default:"pulse-rate" help:"How to store what HL7 v2, FHIR or a mapping names a pulse rate, such as the one of an oximeter or a cuff: as a pulse rate, or as a heart rate like the one of an ECG."`
 	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: reject it (refuse), or ignore the field."`
 	Questionable  string            `group:"readings-limits" enum:"reject,store" default:"reject" help:"What to do with a value that its device calls questionable, in HL7 v2, FHIR and characteristics of Bluetooth: leave it out as one that was not measured (reject), or store it."`
@@ -242,6 +244,11 @@ func (c *Options) parse() (p parsed, err error) {
 	}
 	if err := cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr, zoneErr, p.setMappings(c, signs)); err != nil {
 		return p, err
+	}
+	if c.Devices != "" {
+		if _, err := roster.Read(c.Devices); err != nil {
+			return p, settings.Usagef("--devices: %v", err)
+		}
 	}
 	if c.AccessRules != "" {
 		if _, err := oidc.ReadRules(c.AccessRules); err != nil {

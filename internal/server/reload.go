@@ -11,9 +11,10 @@ import (
 )
 
 // reload reads again what may change while the server runs: the options of the log,
-// tokens, certificates and the rules of alerts. What is invalid changes nothing, and is logged.
+// tokens, certificates, the labels of devices and the rules of alerts. What is invalid changes nothing, and is logged.
 func (s *server) reload() {
-	if err := errors.Join(s.log.reload(s.opt.Reload), s.access.reload(), s.alerts.reload()); err != nil {
+	err := errors.Join(s.log.reload(s.opt.Reload), s.access.reload(), s.roster.Reload(), s.alerts.reload())
+	if err != nil {
 		s.log.Error("reload failed in part", "error", err)
 		return
 	}

@@ -38,6 +38,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/api/rejections"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -71,6 +72,7 @@ type server struct {
 	ballast   [][]byte     // nil without TLS
 	live      *live.Hub
 	feed      *query.Feed
+	roster    *roster.Book // nil means that devices have no labels
 	alerts    alerting
 	core      *ingest.Core
 	health    *health.Health
@@ -212,9 +214,15 @@ func (s *server) openCore() (err error) {
 	}
 	cfg.Trace = s.tracer
 	cfg.Holders = &s.holders
+	if s.opt.Devices != "" {
+		if s.roster, err = roster.Open(s.opt.Devices, s.rosterLoaded); err != nil {
+			return settings.Usagef("--devices: %v", err)
+		}
+	}
 	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: s.parsed.flags, MaxSubscribers: s.opt.MaxLive})
 	if s.opt.Alerts != "" {
-		if err := s.alerts.start(s.opt, s.store, s.live, &s.parsed.flags, s.listeners.url(), s.log.Logger); err != nil {
+		err := s.alerts.start(s.opt, s.store, s.live, s.roster, &s.parsed.flags, s.listeners.url(), s.log.Logger)
+		if err != nil {
 			return err
 		}
 	}
@@ -237,6 +245,15 @@ func (s *server) openCore() (err error) {
 	}
 	s.core, err = ingest.New(s.store, s.problems, cfg)
 	return err
+}
+
+// rosterLoaded is called when the file of --devices has changed.
+func (s *server) rosterLoaded(now *roster.Roster, err error) {
+	if err != nil {
+		s.log.Error("the labels of devices cannot be used; the previous ones stay in use", "error", err)
+		return
+	}
+	s.log.Info("labels of devices loaded", "devices", now.Len())
 }
 
 // servePublic serves the public listener.
@@ -332,7 +349,8 @@ func (s *server) recordClaims(ctx context.Context, client *gate.Access, peer net
 // readings returns what the packages that serve readings share. Their errors are logged with a text.
 func (s *server) readings(failed string) query.Service {
 	return query.Service{
-		Problems: s.problems, Param: mux.Var, Subjects: s.store, Gate: s.access.gate, Holders: &s.holders, PieceTimeout: s.opt.pieceTimeout(),
+		Problems: s.problems, Param: mux.Var, Subjects: s.store, Roster: s.roster, Gate: s.access.gate,
+		Holders: &s.holders, PieceTimeout: s.opt.pieceTimeout(),
 		OnError: func(err error) { s.log.Error(failed, "error", err) },
 	}
 }
@@ -435,6 +453,9 @@ func (s *server) collectors() []metrics.Collector {
 	}
 	if s.alerts.engine != nil {
 		all = append(all, alert.Collector{Engine: s.alerts.engine, File: s.alerts.file}, s.alerts.senders)
+	}
+	if s.roster != nil {
+		all = append(all, s.roster)
 	}
 	if s.tracer != nil {
 		all = append(all, s.tracer)

@@ -44,6 +44,7 @@ func (s *server) close(ctx context.Context) error {
 		err = errors.Join(err, s.health.Close(ctx))
 	}
 	s.alerts.stop(true) // after the last commit
+	s.roster.Close()
 	stopTracing(s.tracer, s.log)
 	if s.listeners.admin != nil {
 		err = errors.Join(err, s.listeners.admin.Close())

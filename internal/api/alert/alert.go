@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -14,6 +15,8 @@ type Alert struct {
 	Device      vitals.Name
 	SinceUnixMs int64 // by measured time
 	EndedUnixMs int64 // by the server's clock; 0 means that it is active
+
+	Place roster.Device // what people call the device; only of alerts that are shown or sent
 }
 
 // same reports whether two alerts have the same labels.
@@ -21,9 +24,15 @@ func (a *Alert) same(b *Alert) bool {
 	return a.Device == b.Device && a.Rule.sameLabels(b.Rule)
 }
 
-// Labels returns the labels by which Alertmanager knows the alert.
+// Labels returns the labels by which Alertmanager knows the alert. Those of the rule replace those of its device.
 func (a *Alert) Labels() map[string]string {
 	labels := map[string]string{}
+	if a.Place.Label != "" {
+		labels["device_label"] = a.Place.Label
+	}
+	if a.Place.Group != "" {
+		labels["group"] = a.Place.Group
+	}
 	maps.Copy(labels, a.Rule.Labels)
 	labels["alertname"], labels["device"] = a.Rule.Name, a.Device.String()
 	if a.Rule.Field != "" {

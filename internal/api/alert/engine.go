@@ -573,6 +573,7 @@ func present(ctx context.Context, e *Engine, service *query.Service, some []Aler
 		if a.SinceUnixMs = max(a.SinceUnixMs, from); a.EndedUnixMs != 0 {
 			a.SinceUnixMs = min(a.SinceUnixMs, a.EndedUnixMs)
 		}
+		a.Place = service.Roster.Current().Of(&a.Device)
 		parts = append(parts, a)
 	}
 	return parts, nil

@@ -41,7 +41,10 @@ func (a *Alert) AppendJSON(dst []byte) []byte {
 }
 
 func (a *Alert) listed() listed {
-	l := listed{Name: a.Rule.Name, Device: a.Device.String(), Sign: a.Rule.Field, Condition: a.Rule.Condition, Labels: a.Rule.Labels}
+	l := listed{
+		Name: a.Rule.Name, Device: a.Device.String(), Label: a.Place.Label, Group: a.Place.Group,
+		Sign: a.Rule.Field, Condition: a.Rule.Condition, Labels: a.Rule.Labels,
+	}
 	if l.Since = utc(a.SinceUnixMs); a.EndedUnixMs != 0 {
 		l.Ended = utc(a.EndedUnixMs)
 	}
@@ -54,6 +57,8 @@ func utc(unixMs int64) string { return string(vitals.AppendTime(nil, unixMs)) }
 type listed struct {
 	Name      string            `json:"name"`
 	Device    string            `json:"device"`
+	Label     string            `json:"label,omitempty"`
+	Group     string            `json:"group,omitempty"`
 	Sign      string            `json:"sign,omitempty"`
 	Condition string            `json:"condition"`
 	Labels    map[string]string `json:"labels,omitempty"`

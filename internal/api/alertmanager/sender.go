@@ -37,13 +37,19 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/alert"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Options configure a [Sender].
 type Options struct {
 	URL  *url.URL // of the Alertmanager, without /api/v2
 	Page string   // URL of the page of this server, to which alerts link
+
+	// Roster, if not nil, has labels of devices. An alert keeps those with which it was first sent: Alertmanager knows
+	// it by them, so that a change must not end it.
+	Roster *roster.Book
 
 	// Every is how often active alerts are sent again. Default [DefaultEvery].
 	Every time.Duration
@@ -86,6 +92,8 @@ type Sender struct {
 
 	sent, failed atomic.Uint64 // alerts, and requests
 
+	places map[vitals.Name]roster.Device // of devices that had an alert when all were last sent, or since; of Run
+
 	mu           sync.Mutex
 	failingSince time.Time // guarded by mu; zero means that the last request has succeeded, or there was none
 	cause        error     // guarded by mu
@@ -97,7 +105,8 @@ func New(engine *alert.Engine, opt Options) *Sender {
 		opt.Every = DefaultEvery
 	}
 	return &Sender{
-		engine: engine, opt: opt, url: opt.URL.JoinPath("api", "v2", "alerts").String(),
+		engine: engine, opt: opt, places: map[vitals.Name]roster.Device{},
+		url: opt.URL.JoinPath("api", "v2", "alerts").String(),
 		client: &http.Client{
 			Timeout: requestTimeout,
 			Transport: &http.Transport{
@@ -158,6 +167,7 @@ func (s *Sender) Run(ctx context.Context) {
 			}
 			reported, retry = c.N, minRetry
 			if all {
+				s.keepPlaces(alerts)
 				allAt = time.Now().Add(s.opt.Every)
 				wait = s.opt.Every
 			}
@@ -174,6 +184,27 @@ func (s *Sender) Run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// placeOf returns the label and group with which the alerts of a device are sent.
+func (s *Sender) placeOf(device vitals.Name) roster.Device {
+	place, ok := s.places[device]
+	if !ok {
+		place = s.opt.Roster.Current().Of(&device)
+		s.places[device] = place
+	}
+	return place
+}
+
+// keepPlaces forgets the labels of devices without an active alert, of which alerts has all.
+func (s *Sender) keepPlaces(alerts []alert.Alert) {
+	kept := map[vitals.Name]roster.Device{}
+	for i := range alerts {
+		if a := &alerts[i]; a.EndedUnixMs == 0 {
+			kept[a.Device] = s.placeOf(a.Device)
+		}
+	}
+	s.places = kept
 }
 
 // note notes the outcome of sending.
@@ -300,9 +331,15 @@ func (s *Sender) posted(a *alert.Alert, now time.Time) posted {
 		until = min(a.EndedUnixMs, nowUnixMs)
 		since = min(since, until)
 	}
+	of := *a
+	of.Place = s.placeOf(a.Device)
+	name := a.Device.String()
+	if of.Place.Label != "" {
+		name = of.Place.Label + " (" + name + ")"
+	}
 	return posted{
-		Labels:      a.Labels(),
-		Annotations: annotations{a.Device.String() + ": " + a.Rule.Condition, alert.Notice},
+		Labels:      of.Labels(),
+		Annotations: annotations{name + ": " + a.Rule.Condition, alert.Notice},
 		StartsAt:    utc(since), EndsAt: utc(until),
 		Generator: a.PageURL(s.opt.Page),
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/api/alert"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
@@ -167,6 +168,65 @@ func (f *fixture) pass(d time.Duration) {
 	f.peer.set(func() {}) // what the test has read of the peer comes before what the sender does next
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// An alert has the label and the group that its device had when it was first sent, until it ends: a change of the file
+// must not end an alert, which Alertmanager knows by its labels. Those of a rule come first.
+func TestPlaces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "devices.toml")
+	write := func(label string) {
+		t.Helper()
+		text := fmt.Appendf(nil, "[[device]]\ndevice = \"a1\"\nlabel = %q\ngroup = \"ward 3\"\n", label)
+		try(t, os.WriteFile(path, text, 0o600))
+	}
+	write("Bed 12")
+	synctest.Test(t, func(t *testing.T) {
+		book, err := roster.Open(path, func(*roster.Roster, error) {})
+		try(t, err)
+		defer book.Close()
+		f := newFixture(t, Options{Roster: book})
+		other := lowRule
+		other.Name, other.Labels = "Other", map[string]string{"group": "mine"}
+		f.rules = append(f.rules, other)
+		stop := f.start(t)
+		defer stop()
+		sent := func(d time.Duration) (all []string) {
+			f.pass(d)
+			alerts, _ := f.peer.taken(t)
+			for i, a := range alerts {
+				all = append(all, strings.Join([]string{
+					texts(alerts)[i], a.Labels["alertname"], a.Labels["device_label"], a.Labels["group"], a.Annotations.Summary,
+				}, " "))
+			}
+			slices.Sort(all)
+			return slices.Compact(all)
+		}
+		want := func(state, label string) []string {
+			summary := label + " (a1): spo2_pct flagged as low"
+			return []string{
+				"a1 " + state + " Low " + label + " ward 3 " + summary, "a1 " + state + " Other " + label + " mine " + summary,
+			}
+		}
+		sent(2 * time.Second)
+		f.store1(t, "a1", 85_25)
+		if got, want := sent(3*time.Second), want("active", "Bed 12"); !slices.Equal(got, want) {
+			t.Errorf("at the beginning %q, want %q", got, want)
+		}
+		write("Bed 13")
+		try(t, book.Reload())
+		if got, want := sent(2*time.Minute), want("active", "Bed 12"); !slices.Equal(got, want) {
+			t.Errorf("after a change %q, want %q", got, want)
+		}
+		f.store1(t, "a1", 97_00)
+		if got, want := sent(3*time.Second), want("ended", "Bed 12"); !slices.Equal(got, want) {
+			t.Errorf("at the end %q, want %q", got, want)
+		}
+		sent(2 * time.Minute)
+		f.store1(t, "a1", 85_25)
+		if got, want := sent(3*time.Second), want("active", "Bed 13"); !slices.Equal(got, want) {
+			t.Errorf("when it begins again %q, want %q", got, want)
+		}
+	})
 }
 
 // An alert is sent at once and then every minute while it is active; its end is sent once.

@@ -9,6 +9,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/api/rejections"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/reply"
 )
@@ -36,6 +37,7 @@ func (d *describer) paths() object {
 
 	device := inPath("device", "Name of the device.", name)
 	listed := object{"type": "array", "maxItems": query.MaxListed, "items": name}
+	short := object{"type": "string", "maxLength": roster.MaxText}
 	prefix := inQuery("prefix", "Only devices whose names begin with it.", name)
 	cursor := inQuery("cursor", "next_cursor of the previous page, with the same other parameters. Default: the first page.", object{"type": "string"})
 	end := inQuery("end", "A text that the answer ends with, after everything else, so that one that was cut off does not look complete. Not with the format json.", name)
@@ -153,11 +155,13 @@ func (d *describer) paths() object {
 			description: "Lists the devices that the token covers.",
 			params: []object{
 				prefix,
+				inQuery("match", "Only devices with this text, of whatever case, in their names or labels.", short),
+				inQuery("group", "Only devices of this group.", short),
 				inQuery("state", "Only devices in this state: fresh, with a reading in the last "+settings.FormatDuration(d.StaleAfter)+
 					" by measured time; stale, without one; or flagged, with a flag at a latest value.", choices("", "fresh", "stale", "flagged")),
 				inQuery("sort", "By name; by age, the one that is silent for the longest time first; or the worst first: those with an active alert about a sign, with a fresh value that has a flag, with an older one, "+
 					"with an active alert about silence, then stale ones. The order is at most a second old.", choices("name", "name", "age", "worst")),
-				inQuery("counts", "Whether to count devices by state.", choices("false", "false", "true")),
+				inQuery("counts", "Whether to count devices by state, and to list all groups.", choices("false", "false", "true")),
 				limit("devices", query.DefaultDevices, query.MaxDevices), cursor,
 			},
 			answers:  object{"200": ok("A page of devices.", object{jsonType: ref("schemas", "Devices")})},

@@ -27,6 +27,8 @@ var (
 	notice    = described(str, vitals.FlagNotice)
 	step      = object{"type": "string"}
 	flag      = object{"type": "boolean"}
+	label     = described(str, "What people call the device, by the file of --devices; absent if it has no label.")
+	group     = described(str, "The device's group, such as a ward; absent if it has none.")
 	subjectID = object{"type": "string", "pattern": "^[A-Za-z0-9.-]{1,64}$"}
 )
 
@@ -74,7 +76,8 @@ func (d *describer) schemas() object {
 		"Reading":        closed(reading, "device", "time", "received"),
 		"Readings":       closed(object{"readings": list("Reading"), "next_cursor": next, "flags_notice": notice}, "readings"),
 		"Device": closed(object{
-			"device": name, "time": described(instant, "Time of the newest reading."), "latest": oneSign, "flags_notice": notice,
+			"device": name, "label": label, "group": group,
+			"time": described(instant, "Time of the newest reading."), "latest": oneSign, "flags_notice": notice,
 			"assigned_now":   described(subjectID, "To whom the device is assigned now, whoever wore it at the times of the values; absent if to nobody."),
 			"assigned_since": described(instant, "Since when it is assigned to assigned_now, or to nobody; absent if it always was. Not in lists."),
 			"assignments": described(object{"type": "array", "minItems": 1, "items": closed(object{
@@ -87,6 +90,7 @@ func (d *describer) schemas() object {
 		"Devices": closed(object{
 			"devices": list("Device"), "next_cursor": next, "flags_notice": notice,
 			"counts": closed(object{"devices": count, "fresh": count, "stale": count, "flagged": count}, "devices", "fresh", "stale", "flagged"),
+			"groups": described(names, "With counts: all groups of devices that the token covers, sorted; absent if none."),
 		}, "devices", "flags_notice"),
 		"Summary":   closed(summary, "count", "min", "max", "mean", "first", "last"),
 		"Aggregate": closed(aggregate, "device", "from", "to", "sign", "count", "min", "max", "mean", "first", "last"),
@@ -121,7 +125,8 @@ func (d *describer) schemas() object {
 			"unread": described(count, "How many of these devices have stored readings that cannot be read, so that they may have other alerts."),
 		}, "notice", "rules", "ready", "alerts", "total", "unread"),
 		"Alert": closed(object{
-			"name": str, "device": name, "sign": described(str, "JSON name of the sign; absent if the alert is about silence."), "condition": described(str, "The rule in words."),
+			"name": str, "device": name, "label": label, "group": group,
+			"sign": described(str, "JSON name of the sign; absent if the alert is about silence."), "condition": described(str, "The rule in words."),
 			"labels": object{"type": "object", "additionalProperties": str, "description": "Further labels of the rule."},
 			"since":  described(instant, "Since when it is active, by measured time, and not before the present assignment of the device."),
 			"ended":  described(instant, "In live readings only: when it ended, by the server's clock."),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -18,15 +19,15 @@ type Lister interface {
 	WalkDevices(ctx context.Context, visit func(some []storage.Device)) error
 }
 
-// appendDevice appends a device as a JSON object: the time of its newest reading, the latest value of each
-// sign with its time, the offset from UTC of that, the subject of that time and its flags, and the subject now.
+// appendDevice appends a device as a JSON object: its label and group, the time of its newest reading, the latest value
+// of each sign with its time, the offset from UTC of that, the subject of that time and its flags, and the subject now.
 //
 //	{"device":"ppg-1","time":"…","latest":{"spo2_pct":{"value":97.5,"time":"…","subject":"P-1"}},"assigned_now":"P-2"}
-func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits, assigned []storage.Assignment,
-	nowUnixMs int64) []byte {
+func appendDevice(dst []byte, d *storage.Device, named roster.Device, limits *vitals.FlagLimits,
+	assigned []storage.Assignment, nowUnixMs int64) []byte {
 	dst = append(dst, `{"device":"`...)
-	dst = d.Name.AppendTo(dst)
-	dst = append(dst, `","time":"`...)
+	dst = named.AppendTo(append(d.Name.AppendTo(dst), '"'))
+	dst = append(dst, `,"time":"`...)
 	dst = vitals.AppendTime(dst, d.NewestUnixMs)
 	dst = append(dst, `","latest":{`...)
 	flags := deviceFlags(d, limits)

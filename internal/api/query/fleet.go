@@ -9,8 +9,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -42,7 +45,10 @@ const (
 type deviceSelection struct {
 	access *gate.Access // that covers them
 	prefix vitals.Name  // of their names
-	state  state        // one of these properties; 0 means any
+	match  string       // folded; a part of their names or labels
+	group  string
+	roster *roster.Roster
+	state  state // one of these properties; 0 means any
 	sort   deviceSort
 	after  deviceKey // only those after it, in this order
 	limit  int
@@ -64,7 +70,14 @@ func (k *deviceKey) compare(other *deviceKey) int {
 }
 
 // needsAll reports whether all devices must be visited.
-func (q *deviceSelection) needsAll() bool { return q.state != 0 || q.sort != byName || q.counts }
+func (q *deviceSelection) needsAll() bool {
+	return q.state != 0 || q.sort != byName || q.counts || q.match != "" || q.group != ""
+}
+
+// isWhole reports whether all devices are selected, of whatever state.
+func (q *deviceSelection) isWhole() bool {
+	return q.prefix.IsZero() && q.match == "" && q.group == "" && q.access.CoversAll()
+}
 
 // A fleet is a page of devices. It finds at most twice as many as it needs.
 type fleet struct {
@@ -86,7 +99,7 @@ type place struct {
 	state state
 }
 
-// stateCounts has the number of devices that the prefix and the token select, by state.
+// stateCounts has the number of devices that are selected, of whatever state, by state.
 type stateCounts struct{ all, fresh, stale, flagged int }
 
 func (h *Handler) fleetOf(q *deviceSelection, nowUnixMs int64) *fleet {
@@ -122,9 +135,9 @@ func (h *Handler) newFleet(ctx context.Context, q *deviceSelection, nowUnixMs in
 	return f, err
 }
 
-// selects reports whether the prefix and the token select a device.
+// selects reports whether the prefix, the token, match and group select a device.
 func (q *deviceSelection) selects(name *vitals.Name) bool {
-	return name.HasPrefix(&q.prefix) && q.access.Covers(name)
+	return name.HasPrefix(&q.prefix) && q.access.Covers(name) && q.roster.Selects(name, q.match, q.group)
 }
 
 // walk adds all devices that are selected.
@@ -227,7 +240,7 @@ func (f *fleet) appendTo(dst []byte, assigned map[vitals.Name][]storage.Assignme
 			dst = append(dst, ',')
 		}
 		d := &page[i]
-		dst = appendDevice(append(dst, '\n'), d, &f.h.opt.Flags, assigned[d.Name], nowUnixMs)
+		dst = appendDevice(append(dst, '\n'), d, f.q.roster.Of(&d.Name), &f.h.opt.Flags, assigned[d.Name], nowUnixMs)
 		if f.q.needsAll() && f.stateOf(d)&stale != 0 {
 			dst = append(dst[:len(dst)-1], `,"stale":true}`...)
 		}
@@ -241,6 +254,7 @@ func (f *fleet) appendTo(dst []byte, assigned map[vitals.Name][]storage.Assignme
 		dst = strconv.AppendInt(append(dst, `,"fresh":`...), int64(f.counts.fresh), 10)
 		dst = strconv.AppendInt(append(dst, `,"stale":`...), int64(f.counts.stale), 10)
 		dst = append(strconv.AppendInt(append(dst, `,"flagged":`...), int64(f.counts.flagged), 10), '}')
+		dst = f.q.appendGroups(dst)
 	}
 	if len(f.page) > len(page) {
 		last := deviceKey{name: page[len(page)-1].Name}
@@ -252,13 +266,30 @@ func (f *fleet) appendTo(dst []byte, assigned map[vitals.Name][]storage.Assignme
 	return append(appendNotice(dst), "}\n"...)
 }
 
-// parseDevices parses the parameters of a request for devices.
-func parseDevices(access *gate.Access, raw string) (*deviceSelection, error) {
-	p := ReadParams(raw, nil, "prefix", "state", "sort", "counts", "limit", "cursor")
+// appendGroups appends the groups of all devices that the client may see, if there are any.
+func (q *deviceSelection) appendGroups(dst []byte) []byte {
+	covers := q.access.Covers
+	if q.access.CoversAll() {
+		covers = nil
+	}
+	groups := q.roster.Groups(covers)
+	for i, group := range groups {
+		dst = append(dst, [2]string{`,"groups":[`, ","}[min(i, 1)]...)
+		dst, _ = jsontext.AppendQuote(dst, group) // the text is valid UTF-8
+	}
+	if len(groups) > 0 {
+		dst = append(dst, ']')
+	}
+	return dst
+}
+
+// parseDevices parses the parameters of a request for devices, of which named has labels and groups.
+func parseDevices(access *gate.Access, named *roster.Roster, raw string) (*deviceSelection, error) {
+	p := ReadParams(raw, nil, "prefix", "match", "group", "state", "sort", "counts", "limit", "cursor")
 	q := &deviceSelection{
-		access: access, after: deviceKey{rank: math.MinInt64},
+		access: access, after: deviceKey{rank: math.MinInt64}, roster: named,
 		limit:  p.Limit(DefaultDevices, MaxDevices),
-		prefix: p.Name("prefix"),
+		prefix: p.Name("prefix"), match: roster.Fold(p.text("match", roster.MaxText)), group: p.text("group", roster.MaxText),
 	}
 	if i := p.choice("state", -1, "fresh", "stale", "flagged"); i >= 0 {
 		q.state = 1 << i
@@ -266,8 +297,8 @@ func parseDevices(access *gate.Access, raw string) (*deviceSelection, error) {
 	q.sort = deviceSort(p.choice("sort", int(byName), "name", "age", "worst"))
 	q.counts = p.choice("counts", 0, "false", "true") == 1
 	state, _ := p.get("state")
-	q.list = newList(cursorDevices[q.sort], q.prefix.String(), state)
-	p.cursor(" with this sort, prefix and state", func(text string) (err error) {
+	q.list = newList(cursorDevices[q.sort], q.prefix.String(), state, q.match, q.group)
+	p.cursor(" with this sort, prefix, match, group and state", func(text string) (err error) {
 		q.after, err = q.list.parseDevice(text)
 		return err
 	})

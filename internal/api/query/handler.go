@@ -76,8 +76,9 @@ func (h *Handler) Mount(read func(template string, h http.Handler)) {
 }
 
 // Devices serves GET /v1/devices: a page of the devices that the token covers. Parameters:
-// prefix of their names, state (fresh, stale or flagged), sort (name, age or worst), counts
-// (true: with the number of devices by state), limit (1 to 1000, default 100), cursor.
+// prefix of their names, match (a part of the name or the label), group, state (fresh, stale
+// or flagged), sort (name, age or worst), counts (true: with the number of devices by state,
+// and all groups), limit (1 to 1000, default 100), cursor.
 func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 	r = WithoutCancel(r)
 	access, leave, ok := h.opt.Admit(w, r)
@@ -85,7 +86,7 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	q, err := parseDevices(&access, r.URL.RawQuery)
+	q, err := parseDevices(&access, h.opt.Roster.Current(), r.URL.RawQuery)
 	if err != nil {
 		h.opt.Fail(w, r, err)
 		return
@@ -128,7 +129,7 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := h.opt.Now().UnixMilli()
-	text := appendDevice(make([]byte, 0, 1024), &d, &h.opt.Flags, all, now)
+	text := appendDevice(make([]byte, 0, 1024), &d, h.opt.Roster.Current().Of(&device), &h.opt.Flags, all, now)
 	text = append(appendNotice(appendAssignments(text[:len(text)-1], all, now)), "}\n"...)
 	WriteObject(w, r, text)
 }

@@ -365,9 +365,9 @@ func TestForeignCursors(t *testing.T) {
 		{"devices/a-1/readings?limit=1&flag=any", "devices/a-1/readings?", "with this order, flag and time of receipt"},
 		{"devices/a-1/readings?limit=1", "devices/a-1/readings?order=desc", "with this order, flag and time of receipt"},
 		{"devices/a-1/readings?limit=1", "devices/a-1/readings?limit=2&format=ndjson&flags=false&to=now", ""},
-		{"devices?limit=1", "devices?prefix=a-", "with this sort, prefix and state"},
-		{"devices?limit=1&state=stale", "devices?", "with this sort, prefix and state"},
-		{"devices?limit=1", "devices?sort=age", "with this sort, prefix and state"},
+		{"devices?limit=1", "devices?prefix=a-", "with this sort, prefix, match, group and state"},
+		{"devices?limit=1&state=stale", "devices?", "with this sort, prefix, match, group and state"},
+		{"devices?limit=1", "devices?sort=age", "with this sort, prefix, match, group and state"},
 		{"devices?limit=1&prefix=a-&sort=worst", "devices?prefix=a-&sort=worst&limit=3&counts=true", ""},
 	} {
 		_, text := get(t, srv, "/v1/"+tt.from)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -101,6 +102,15 @@ func (p *Params) Limit(fallback, most int) int {
 		p.fail("limit", fmt.Sprintf("not a whole number from 1 to %d", most))
 	}
 	return n
+}
+
+// text returns a parameter of at most most characters.
+func (p *Params) text(name string, most int) string {
+	text, _ := p.get(name)
+	if utf8.RuneCountInString(text) > most || !utf8.ValidString(text) {
+		p.fail(name, fmt.Sprintf("not at most %d characters", most))
+	}
+	return text
 }
 
 // choice returns the index of a parameter's value in choices, or fallback.

@@ -13,6 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/reply"
@@ -29,6 +30,9 @@ type Service struct {
 
 	// Subjects, if not nil, knows to which subjects devices are assigned.
 	Subjects Assigner
+
+	// Roster, if not nil, has the labels and groups of devices.
+	Roster *roster.Book
 
 	// Gate authorizes requests. If nil, every request may read everything.
 	Gate *gate.Gate

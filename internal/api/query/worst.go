@@ -237,7 +237,7 @@ func (f *fleet) addOrder(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	isWhole, all := len(o.places) == o.counts.all, f.q.prefix.IsZero() && f.q.access.CoversAll()
+	isWhole, all := len(o.places) == o.counts.all, f.q.isWhole()
 	if !isWhole && !all {
 		return false, nil
 	}

@@ -1,0 +1,97 @@
+package query_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
+)
+
+// TestLabels checks that lists have labels and groups, that match and group select devices in every order, on pages of
+// any length and in counts, and that a token for some devices sees nothing of what others are called.
+func TestLabels(t *testing.T) {
+	k := newKeyring(t)
+	path := filepath.Join(t.TempDir(), "devices.toml")
+	var file strings.Builder
+	for _, d := range [][3]string{
+		{"ppg-1", "Bed 12", "ward 3"}, {"ppg-2", "Bed 2", "ward 3"}, {"icu-1", "Bed 1", "ICU"}, {"gone-1", "Bed 9", "ward 9"},
+	} {
+		fmt.Fprintf(&file, "[[device]]\ndevice = %q\nlabel = %q\ngroup = %q\n", d[0], d[1], d[2])
+	}
+	try(t, os.WriteFile(path, []byte(file.String()), 0o600))
+	book, err := roster.Open(path, func(*roster.Roster, error) {})
+	try(t, err)
+	t.Cleanup(book.Close)
+	reading := func(device string, values string) string {
+		return fmt.Sprintf(`{"device":%q,"time":%d,%s}`, device, fleetNow.UnixMilli(), values)
+	}
+	store := fill(t, reading("icu-1", `"spo2_pct":55`), reading("other", `"spo2_pct":50`),
+		reading("ppg-1", `"spo2_pct":97`), reading("ppg-2", `"spo2_pct":80`))
+	srv := serveWorst(t, store, nil, query.Options{
+		Service: query.Service{Gate: k.gate, Roster: book}, Now: func() time.Time { return fleetNow },
+	})
+	for _, tt := range []struct{ auth, query, want string }{
+		{k.all, "", "icu-1 other ppg-1 ppg-2"},
+		{k.all, "match=bed+1", "icu-1 ppg-1"},
+		{k.all, "match=BED+1&sort=worst", "icu-1 ppg-1"},
+		{k.all, "match=PG-", "ppg-1 ppg-2"},
+		{k.all, "group=ward+3&sort=worst", "ppg-2 ppg-1"},
+		{k.all, "group=ward+3&sort=age", "ppg-1 ppg-2"},
+		{k.all, "group=ward+3&match=2&sort=worst", "ppg-2 ppg-1"},
+		{k.all, "group=ward+3&match=d+2", "ppg-2"},
+		{k.all, "group=ward+3&state=flagged", "ppg-2"},
+		{k.all, "group=ward+9", ""},
+		{k.all, "group=none", ""},
+		{k.all, "match=&group=", "icu-1 other ppg-1 ppg-2"},
+		{k.ppg, "match=bed", "ppg-1 ppg-2"},
+		{k.ppg, "group=ICU", ""},
+		{k.ppg, "match=bed&sort=worst", "ppg-2 ppg-1"},
+	} {
+		for _, limit := range []int{1, 2, 100} {
+			got := strings.Join(listed(t, srv, fmt.Sprintf("%s&limit=%d", tt.query, limit), "Authorization", tt.auth), " ")
+			if got != tt.want {
+				t.Errorf("%s, limit %d: %q, want %q", tt.query, limit, got, tt.want)
+			}
+		}
+	}
+	for _, tt := range []struct{ auth, query, want string }{
+		{k.all, "match=bed&counts=true&sort=worst",
+			`"counts":{"devices":3,"fresh":3,"stale":0,"flagged":2},"groups":["ICU","ward 3","ward 9"]`},
+		{k.all, "group=ward+3&counts=true&state=flagged", `"counts":{"devices":2,"fresh":2,"stale":0,"flagged":1}`},
+		{k.ppg, "counts=true", `"counts":{"devices":2,"fresh":2,"stale":0,"flagged":1},"groups":["ward 3"]`},
+		{k.ppg, "", `{"device":"ppg-1","label":"Bed 12","group":"ward 3","time":`},
+		{k.all, "match=" + strings.Repeat("%C3%A4", roster.MaxText+1), `"field":"match","reason":"not at most 64 characters"`},
+		{k.all, "group=%ff", `"field":"group","reason":"not at most 64 characters"`},
+	} {
+		_, text := get(t, srv, "/v1/devices?"+tt.query, "Authorization", tt.auth)
+		if !strings.Contains(text, tt.want) {
+			t.Errorf("%s: %s, want %s", tt.query, text, tt.want)
+		}
+		for _, other := range []string{"ICU", `Bed 1"`, "ward 9"} {
+			if tt.auth == k.ppg && strings.Contains(text, other) {
+				t.Errorf("%s: a token for ppg- sees labels of other devices: %s", tt.query, text)
+			}
+		}
+	}
+	const ppg2 = `{"device":"ppg-2","label":"Bed 2","group":"ward 3",`
+	if _, text := get(t, srv, "/v1/devices/ppg-2", "Authorization", k.ppg); !strings.Contains(text, ppg2) {
+		t.Errorf("a device: %s", text)
+	}
+	if resp, text := get(t, srv, "/v1/devices/icu-1", "Authorization", k.ppg); resp.StatusCode != 403 || strings.Contains(text, "Bed") {
+		t.Errorf("another device: %d %s", resp.StatusCode, text)
+	}
+	_, text := get(t, srv, "/v1/devices?match=bed&limit=1", "Authorization", k.all)
+	cursor := text[strings.Index(text, `next_cursor":"`)+len(`next_cursor":"`):]
+	cursor = cursor[:strings.Index(cursor, `"`)]
+	for _, other := range []string{"match=be", "match=bed&group=ICU", "prefix=bed"} {
+		resp, text := get(t, srv, "/v1/devices?limit=1&"+other+"&cursor="+cursor, "Authorization", k.all)
+		if resp.StatusCode != 400 {
+			t.Errorf("a cursor of match=bed with %s: %d %s", other, resp.StatusCode, text)
+		}
+	}
+}

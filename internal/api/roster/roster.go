@@ -1,0 +1,258 @@
+// Package roster has the labels and groups that people give to devices, as a file says them.
+//
+// # Promise
+//
+// A [Roster] is what one version of the file says, and never changes. A [Book] has the Roster in force: after a
+// version that cannot be used, the one before.
+//
+// # Not here
+//
+// Who may see a device: package gate. A label is shown, searched and counted only beside its device, to clients that
+// may read that device.
+package roster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
+	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
+	"github.com/pulsegate/pulsegate/internal/sys/tomlfile"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Bounds of a file.
+const (
+	maxFileBytes = 8 << 20
+	MaxText      = 64 // characters of a label or a group
+	MaxGroups    = 1000
+)
+
+// A Device is what a file says of a device. The zero Device says nothing.
+type Device struct {
+	Label string // by which people know it, such as "Bed 12"
+	Group string // such as a ward
+
+	folded string // Label, for searches without case
+}
+
+// AppendTo appends the members label and group of a JSON object, after other members.
+func (d Device) AppendTo(dst []byte) []byte {
+	for _, m := range [...]struct{ name, text string }{{`,"label":`, d.Label}, {`,"group":`, d.Group}} {
+		if m.text != "" {
+			dst, _ = jsontext.AppendQuote(append(dst, m.name...), m.text) // the text is valid UTF-8
+		}
+	}
+	return dst
+}
+
+// A Roster has the devices of a file. A nil Roster has none.
+type Roster struct {
+	devices map[vitals.Name]Device
+	groups  []string // sorted
+}
+
+// Of returns what the file says of a device.
+func (r *Roster) Of(device *vitals.Name) Device {
+	if r == nil {
+		return Device{}
+	}
+	return r.devices[*device]
+}
+
+// Len returns the number of devices.
+func (r *Roster) Len() int {
+	if r == nil {
+		return 0
+	}
+	return len(r.devices)
+}
+
+// Groups returns the groups of the devices that covers accepts, sorted. If covers is nil, it returns all groups, which
+// must not be modified.
+func (r *Roster) Groups(covers func(*vitals.Name) bool) []string {
+	switch {
+	case r == nil:
+		return nil
+	case covers == nil:
+		return r.groups
+	}
+	groups := map[string]bool{}
+	for name, d := range r.devices {
+		if d.Group != "" && !groups[d.Group] && covers(&name) {
+			groups[d.Group] = true
+		}
+	}
+	return sorted(groups)
+}
+
+func sorted(groups map[string]bool) []string {
+	all := make([]string, 0, len(groups))
+	for g := range groups {
+		all = append(all, g)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Fold returns a text for Selects, so that case does not matter.
+func Fold(text string) string { return strings.ToLower(text) }
+
+// Selects reports whether a device is in a group, and has a text that Fold has returned in its name or its label. An
+// empty group or text selects every device.
+func (r *Roster) Selects(device *vitals.Name, folded, group string) bool {
+	if folded == "" && group == "" {
+		return true
+	}
+	d := r.Of(device)
+	if group != "" && d.Group != group {
+		return false
+	}
+	var name [vitals.MaxNameBytes]byte
+	n := copy(name[:], device.Bytes())
+	for i, c := range name[:n] {
+		if 'A' <= c && c <= 'Z' {
+			name[i] = c + 'a' - 'A'
+		}
+	}
+	return bytes.Contains(name[:n], []byte(folded)) || strings.Contains(d.folded, folded)
+}
+
+// A file is what TOML is decoded to.
+type file struct {
+	Device []table `toml:"device"`
+}
+
+type table struct {
+	Device string `toml:"device"`
+	Label  string `toml:"label"`
+	Group  string `toml:"group"`
+}
+
+// Read reads a file. Its errors name the file, the line, the key and the reason.
+func Read(path string) (*Roster, error) {
+	var f file
+	text, err := tomlfile.Read(path, maxFileBytes, &f)
+	if err != nil {
+		return nil, err
+	}
+	if len(f.Device) == 0 { // an editor that saves the file may have emptied it for a moment
+		return nil, fmt.Errorf("%s: no [[device]]", path)
+	}
+	r := &Roster{devices: make(map[vitals.Name]Device, len(f.Device))}
+	groups := map[string]bool{}
+	for i := range f.Device {
+		if key, err := r.add(&f.Device[i], groups); err != nil {
+			return nil, fmt.Errorf("%s:%d: %s: %w", path, tomlfile.LineOf(text, "device", i, key), key, err)
+		}
+	}
+	r.groups = sorted(groups)
+	return r, nil
+}
+
+// add adds a device. An error is about a key.
+func (r *Roster) add(t *table, groups map[string]bool) (key string, err error) {
+	name, err := vitals.ParseName(t.Device)
+	if err != nil {
+		return "device", errors.New("not 1 to 64 of A-Z, a-z, 0-9, dot, underscore, colon and hyphen")
+	}
+	if _, given := r.devices[name]; given {
+		return "device", fmt.Errorf("%s is given twice", name)
+	}
+	if t.Label == "" && t.Group == "" {
+		return "device", fmt.Errorf("%s has neither a label nor a group", name)
+	}
+	if !isText(t.Label) {
+		return "label", errBadText
+	}
+	if !isText(t.Group) {
+		return "group", errBadText
+	}
+	if t.Group != "" && !groups[t.Group] {
+		if len(groups) == MaxGroups {
+			return "group", fmt.Errorf("more than %d groups", MaxGroups)
+		}
+		groups[t.Group] = true
+	}
+	r.devices[name] = Device{Label: t.Label, Group: t.Group, folded: Fold(t.Label)}
+	return "", nil
+}
+
+var errBadText = fmt.Errorf("not at most %d printable characters without a space at the beginning or the end", MaxText)
+
+// isText reports whether text may be a label or a group, or is empty.
+func isText(text string) bool {
+	return utf8.RuneCountInString(text) <= MaxText && utf8.ValidString(text) && strings.TrimSpace(text) == text &&
+		!strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
+}
+
+// A Book has the Roster in force. A nil Book has a nil Roster.
+type Book struct {
+	current atomic.Pointer[Roster]
+	file    *filewatch.Follower
+}
+
+// Open reads a file and follows its changes until Close. onLoad is called after each change, with the error of a
+// version that cannot be used.
+func Open(path string, onLoad func(*Roster, error)) (b *Book, err error) {
+	b = &Book{}
+	b.file, err = filewatch.Follow(filewatch.Options{
+		Paths: []string{path},
+		Load: func() (bool, error) {
+			r, err := Read(path)
+			if err == nil {
+				b.current.Store(r)
+			}
+			return err == nil, err
+		},
+		OnLoad: func(err error) { onLoad(b.Current(), err) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Current returns the Roster in force.
+func (b *Book) Current() *Roster {
+	if b == nil {
+		return nil
+	}
+	return b.current.Load()
+}
+
+// Reload reads the file now.
+func (b *Book) Reload() error {
+	if b == nil {
+		return nil
+	}
+	return b.file.Reload()
+}
+
+// Close stops following the file.
+func (b *Book) Close() {
+	if b != nil {
+		b.file.Close()
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (b *Book) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(b, ch) }
+
+// Collect implements prometheus.Collector.
+func (b *Book) Collect(ch chan<- prometheus.Metric) {
+	to, oneIf := metrics.Sink(ch), map[bool]float64{true: 1}
+	to.Gauge("pulsegate_devices_file_entries", "Devices in the file of --devices that is in force.",
+		float64(b.Current().Len()))
+	to.Gauge("pulsegate_devices_file_stale",
+		"1 if the file of --devices cannot be used, so that an older version is in force.", oneIf[b.file.Stale()])
+}

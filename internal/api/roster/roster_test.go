@@ -1,0 +1,129 @@
+package roster_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/api/roster"
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+const good = `# ward 3
+[[device]]
+device = "ppg-1"
+label = "Bed 12"
+group = "ward 3"
+
+[[device]]
+device = "PPG-2"
+label = "Fenster – Ä"
+
+[[device]]
+device = "ppg-3"
+group = "ward 4"
+`
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "devices.toml")
+	try(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func name(t *testing.T, text string) *vitals.Name {
+	t.Helper()
+	n, err := vitals.ParseName(text)
+	try(t, err)
+	return &n
+}
+
+func TestRead(t *testing.T) {
+	r, err := roster.Read(write(t, good))
+	try(t, err)
+	var got []string
+	for _, device := range []string{"ppg-1", "PPG-2", "ppg-3", "ppg-2"} {
+		got = append(got, string(r.Of(name(t, device)).AppendTo([]byte(device))))
+	}
+	want := []string{
+		`ppg-1,"label":"Bed 12","group":"ward 3"`, `PPG-2,"label":"Fenster – Ä"`, `ppg-3,"group":"ward 4"`, "ppg-2",
+	}
+	if !slices.Equal(got, want) || r.Len() != 3 {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := r.Groups(nil); !slices.Equal(got, []string{"ward 3", "ward 4"}) {
+		t.Errorf("groups %q", got)
+	}
+	third := func(d *vitals.Name) bool { return d.String() == "ppg-3" }
+	if got := r.Groups(third); !slices.Equal(got, []string{"ward 4"}) {
+		t.Errorf("groups of ppg-3: %q", got)
+	}
+}
+
+// TestSelects compares the selection with a plain search in lower case.
+func TestSelects(t *testing.T) {
+	r, err := roster.Read(write(t, good))
+	try(t, err)
+	labels := map[string]string{"ppg-1": "Bed 12", "PPG-2": "Fenster – Ä"}
+	groups := map[string]string{"ppg-1": "ward 3", "ppg-3": "ward 4"}
+	for _, of := range []*roster.Roster{r, nil} {
+		if of == nil {
+			clear(labels)
+			clear(groups)
+		}
+		for _, device := range []string{"ppg-1", "PPG-2", "ppg-3", strings.Repeat("X", vitals.MaxNameBytes)} {
+			for _, match := range []string{"", "ppg", "PPG-", "-2", "bed 1", "ä", "Ä", "xX", "bed 13", strings.Repeat("x", 65)} {
+				for _, group := range []string{"", "ward 3", "Ward 3", "ward"} {
+					has := func(text string) bool {
+						return strings.Contains(strings.ToLower(text), strings.ToLower(match))
+					}
+					want := (group == "" || groups[device] == group) && (has(device) || has(labels[device]))
+					if got := of.Selects(name(t, device), roster.Fold(match), group); got != want {
+						t.Errorf("%s, match %q, group %q: %t, want %t", device, match, group, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestErrors checks that errors have the line, the key, the reason and, of a misspelt key, the nearest one.
+func TestErrors(t *testing.T) {
+	long := strings.Repeat("ä", roster.MaxText+1)
+	for _, tt := range []struct{ old, new, want string }{
+		{`label = "Bed 12"`, `labl = "Bed 12"`, "devices.toml:4: labl: unknown key; did you mean label?"},
+		{"[[device]]\ndevice = \"ppg-1\"", "[[devices]]\ndevice = \"ppg-1\"",
+			"devices.toml:2: devices: unknown key; did you mean device?"},
+		{`label = "Bed 12"`, `patient_name = "x"`, "devices.toml:4: patient_name: unknown key\n"},
+		{`label = "Bed 12"`, `label = 12`, "devices.toml:4: label: toml: cannot decode TOML integer\n"},
+		{`label = "Bed 12"`, `label = " Bed"`,
+			"devices.toml:4: label: not at most 64 printable characters without a space at"},
+		{`label = "Bed 12"`, `label = "Bed\t12"`, "devices.toml:4: label: not at most 64 printable characters"},
+		{`label = "Bed 12"`, `label = "` + long + `"`, "devices.toml:4: label: not at most 64 printable characters"},
+		{`group = "ward 4"`, `group = "` + long + `"`, "devices.toml:13: group: not at most 64 printable characters"},
+		{`group = "ward 4"`, ``, "devices.toml:12: device: ppg-3 has neither a label nor a group"},
+		{`device = "PPG-2"`, `device = "ppg 2"`, "devices.toml:8: device: not 1 to 64 of A-Z"},
+		{`device = "PPG-2"`, ``, "devices.toml:7: device: not 1 to 64 of A-Z"},
+		{`device = "PPG-2"`, `device = "ppg-1"`, "devices.toml:8: device: ppg-1 is given twice"},
+		{good, "# nothing yet", "devices.toml: no [[device]]"},
+	} {
+		_, err := roster.Read(write(t, strings.Replace(good, tt.old, tt.new, 1)))
+		if err == nil || !strings.Contains(err.Error()+"\n", tt.want) {
+			t.Errorf("%s: got %v, want %s", tt.new, err, tt.want)
+		}
+	}
+	var many strings.Builder
+	for i := range roster.MaxGroups + 1 {
+		fmt.Fprintf(&many, "[[device]]\ndevice = \"d-%d\"\ngroup = \"g-%d\"\n", i, i)
+	}
+	_, err := roster.Read(write(t, many.String()))
+	if err == nil || !strings.Contains(err.Error(), "devices.toml:3003: group: more than 1000 groups") {
+		t.Errorf("too many groups: %v", err)
+	}
+}
+
+var try = polltest.Try
