@@ -1,7 +1,7 @@
 // Alerts by the rules of the server: those that are active, as a list, and for the fleet's column and
 // the bands of charts.
 
-import { ago, counted, el, grouped, now, query, request, timeText } from "./common.js";
+import { ago, counted, el, grouped, named, now, query, request, timeText } from "./common.js";
 
 const most = 1000; // that the server lists, and of those that have ended
 
@@ -86,7 +86,7 @@ export class Alerts {
       (this.#unread > 0 ? `; those of ${counted(this.#unread, "device")} are not known` : "");
     const heads = ["Alert", "Device", "Condition", "Active since", "Labels"];
     const rows = this.active.map((a) => el("tr", {}, el("th", { scope: "row" }, a.name),
-      el("td", {}, el("a", { href: "#device?" + query({ device: a.device }) }, a.device)), el("td", {}, a.condition),
+      el("td", {}, el("a", { href: "#device?" + query({ device: a.device }) }, named(a.device, a.label))), el("td", {}, a.condition),
       el("td", {}, timeText(Date.parse(a.since), "local"), ", ", ago(Date.parse(a.since))),
       el("td", {}, Object.entries(a.labels ?? {}).map(([k, v]) => `${k} = ${v}`).join(", "))));
     this.rows.replaceChildren(...(this.#total > rows.length ? [el("p", { class: "quiet" }, `The newest ${grouped(rows.length)} of ${grouped(this.#total)}.`)] : []),

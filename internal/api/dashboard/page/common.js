@@ -141,6 +141,9 @@ export async function request(path, options) {
   return body;
 }
 
+// named returns how a device is called: by its label, if it has one, and its name.
+export const named = (device, label) => (label ? [label + " ", el("span", { class: "name" }, device)] : [device]);
+
 // query returns a query string without the parameters that are empty.
 export const query = (params) => new URLSearchParams(Object.entries(params).filter(([, v]) => v !== "" && v !== null && v !== undefined)).toString();
 

@@ -3,7 +3,7 @@
 // highest value.
 
 import { Alerts } from "./alerts.js";
-import { SIGNS, Stream, ago, counted, el, flagMark, flagSign, groups, isSilent, now, number, notice, query, request, timeText } from "./common.js";
+import { SIGNS, Stream, ago, counted, el, flagMark, flagSign, groups, isSilent, named, now, number, notice, query, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
 
 const hour = 3600000, day = 24 * hour;
@@ -34,6 +34,7 @@ export function device(main, params) {
   let readAt = 0, news = false; // when the data was read, and whether readings have arrived since
 
   const status = el("p", { role: "status", class: "quiet" });
+  const title = el("h1", {}, name);
   const latest = el("dl", { class: "latest" });
   const subject = el("p", { class: "quiet" });
   const state = el("p", {});
@@ -63,7 +64,7 @@ export function device(main, params) {
   const button = (text, title, call) => el("button", { type: "button", "aria-label": title, title, onclick: call }, text);
   const alerts = new Alerts(name, () => { if (data !== null && !closed) show(); });
   main.append(
-    el("h1", {}, name), state, subject, latest,
+    title, state, subject, latest,
     el("div", { class: "bar" },
       el("div", { class: "counts", role: "group", "aria-label": "Range" }, rangeButtons),
       el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
@@ -217,6 +218,7 @@ export function device(main, params) {
   // showLatest shows the subject, and the latest values of the present assignment only.
   function showLatest(d) {
     newest = Date.parse(d.time);
+    title.replaceChildren(...named(name, d.label), ...(d.group ? [" ", el("span", { class: "name" }, d.group)] : []));
     showState();
     const items = [];
     worn = spansOf(d);

@@ -3,7 +3,7 @@
 // refreshed from time to time.
 
 import { Alerts } from "./alerts.js";
-import { SIGNS, Stream, ago, el, flagMark, flagSign, grouped, groups, isSilent, notice, number, query, request } from "./common.js";
+import { SIGNS, Stream, ago, el, flagMark, flagSign, grouped, groups, isSilent, named, notice, number, query, request } from "./common.js";
 
 const pageSize = 50;
 const refreshMs = 20000;
@@ -13,7 +13,8 @@ const firstColumns = 5; // signs with smaller numbers are shown until other colu
 export function fleet(main, params) {
   document.title = "Fleet – Pulsegate";
   let state = params.get("state") in states ? params.get("state") : "";
-  let prefix = params.get("prefix") ?? "";
+  let group = params.get("group") ?? "";
+  let match = ""; // what is typed is not in the address
   let cursors = [""]; // of the pages up to the shown one
   let next = null; // cursor of the next page
   let rows = new Map(); // by device: { device, time, latest, stale, worst, tr, … }
@@ -33,12 +34,21 @@ export function fleet(main, params) {
     counts.append(b);
     return [key, { b, n }];
   }));
-  const search = el("input", { id: "prefix", type: "search", value: prefix, autocomplete: "off", spellcheck: "false", maxlength: 64, placeholder: "for example ppg-0001" });
+  const search = el("input", { id: "match", type: "search", autocomplete: "off", spellcheck: "false", maxlength: 64, placeholder: "for example 0001" });
   let typing = 0;
   search.addEventListener("input", () => {
     clearTimeout(typing);
-    typing = setTimeout(() => { prefix = search.value.trim(); first(); }, 250);
+    typing = setTimeout(() => { match = search.value.trim(); first(); }, 250);
   });
+  const chosen = el("select", { id: "group", onchange: () => { group = chosen.value; first(); } });
+  const choice = el("span", { class: "field", hidden: true }, el("label", { for: "group" }, "Group"), chosen);
+  // offer offers groups, and the one that is chosen although it has no device any more.
+  function offer(names) {
+    const all = ["", ...new Set([...names, group].filter(Boolean))];
+    choice.hidden = all.length === 1;
+    if (all.join("\n") !== [...chosen.options].map((o) => o.value).join("\n")) chosen.replaceChildren(...all.map((g) => el("option", { value: g }, g || "All groups")));
+    chosen.value = group;
+  }
   const body = el("tbody", { role: "rowgroup" });
   const head = el("tr", { role: "row" });
   const caption = el("caption", {});
@@ -79,7 +89,7 @@ export function fleet(main, params) {
   const forth = el("button", { type: "button", onclick: () => { cursors.push(next); load(true); } }, "Next page");
   const where = el("span", { class: "quiet" });
   main.append(el("h1", {}, "Fleet"), worst,
-    el("div", { class: "bar" }, counts, el("span", { class: "field" }, el("label", { for: "prefix" }, "Name begins with"), search)),
+    el("div", { class: "bar" }, counts, el("span", { class: "field" }, el("label", { for: "match" }, "Name or label has"), search), choice),
     notice(), alerts.box, status, chooser, table, el("div", { class: "pages", role: "group", "aria-label": "Pages" }, back, forth, where));
 
   const stream = new Stream((r) => {
@@ -105,7 +115,7 @@ export function fleet(main, params) {
   // first shows the first page of another selection.
   function first() {
     cursors = [""];
-    history.replaceState(null, "", "#fleet" + (state || prefix ? "?" + query({ state, prefix }) : ""));
+    history.replaceState(null, "", "#fleet" + (state || group ? "?" + query({ state, group }) : ""));
     load(true);
   }
 
@@ -116,7 +126,7 @@ export function fleet(main, params) {
     for (const [key, { b }] of Object.entries(buttons)) b.setAttribute("aria-pressed", String(key === state));
     let page;
     try {
-      page = await request("v1/devices?" + query({ sort: "worst", counts: true, limit: pageSize, state, prefix, cursor: cursors.at(-1) }));
+      page = await request("v1/devices?" + query({ sort: "worst", counts: true, limit: pageSize, state, group, match, cursor: cursors.at(-1) }));
     } catch (err) {
       if (mine === loading && !closed) status.textContent = err.message;
       return;
@@ -124,12 +134,14 @@ export function fleet(main, params) {
     if (mine !== loading || closed) return;
     next = page.next_cursor ?? null;
     for (const [key, [, member]] of Object.entries(states)) buttons[key].n.textContent = grouped(page.counts[member]);
+    offer(page.groups ?? []);
     const old = rows;
     rows = new Map();
     const trs = [];
     for (const d of page.devices) {
       const row = old.get(d.device) ?? newRow(d.device);
-      Object.assign(row, { time: Date.parse(d.time), worst: d.worst ?? {}, latest: {} });
+      Object.assign(row, { time: Date.parse(d.time), label: d.label, worst: d.worst ?? {}, latest: {} });
+      if (row.link.textContent !== (d.label ? d.label + " " : "") + d.device) row.link.replaceChildren(...named(d.device, d.label));
       for (const [sign, v] of Object.entries(d.latest)) row.latest[sign] = { value: v.value, time: Date.parse(v.time), flags: (v.flags ?? []).map((f) => flagSign(f)[1]) };
       rows.set(d.device, row);
       draw(row);
@@ -148,7 +160,7 @@ export function fleet(main, params) {
     where.textContent = trs.length === 0 ? "" : `${grouped(before + 1)} to ${grouped(before + trs.length)} of ${grouped(total)}`;
     back.disabled = cursors.length === 1;
     forth.disabled = next === null;
-    status.textContent = trs.length > 0 ? "" : page.counts.devices > 0 ? "No device is in this state." : prefix ? "No device has such a name." : "No device has sent readings yet.";
+    status.textContent = trs.length > 0 ? "" : page.counts.devices > 0 ? "No device is in this state." : match || group ? "No device is selected." : "No device has sent readings yet.";
     showWorst();
     listed.then(() => alerts.about([...rows.keys()]));
     if (performance.getEntriesByName("first-table").length === 0) performance.mark("first-table"); // make bench-page reads it
@@ -159,7 +171,8 @@ export function fleet(main, params) {
 
   function newRow(device) {
     const row = { device, tr: el("tr", { role: "row", "data-device": device }), state: cell({}, "State"), age: cell({ class: "num" }, "Last reading"), alerts: cell({}, "Alerts") };
-    row.name = el("th", { scope: "row", role: "rowheader" }, el("a", { href: "#device?" + query({ device }) }, device));
+    row.link = el("a", { href: "#device?" + query({ device }) });
+    row.name = el("th", { scope: "row", role: "rowheader" }, row.link);
     fill(row);
     return row;
   }
@@ -216,7 +229,7 @@ export function fleet(main, params) {
       worst.replaceChildren();
       return;
     }
-    const link = el("a", { href: "#device?" + query({ device: row.device }) }, row.device);
+    const link = el("a", { href: "#device?" + query({ device: row.device }) }, named(row.device, row.label));
     const { class: why, alert } = row.worst;
     const sign = row.worst.sign ?? Object.keys(row.latest).find((s) => row.latest[s].flags.length > 0); // a flag that has just come
     const v = row.latest[sign];
