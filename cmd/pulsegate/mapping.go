@@ -34,7 +34,7 @@ func (c *mappingTestCommand) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	set, err := mapping.Read([]string{c.File}, codes.Table{Signs: signs, PulseAsHeartRate: c.PulseAs == "heart-rate"}, func(pattern string) (bool, error) {
+	set, err := mapping.Read([]string{c.File}, codes.Table{Signs: signs, PulseAsHeartRate: c.PulseAs == "heart-rate"}, nil, func(pattern string) (bool, error) {
 		t, err := mqtt.ParseTopic(pattern)
 		return t.HasDevice(), err
 	})

@@ -266,7 +266,7 @@ func (c *Options) parse() (p parsed, err error) {
 
 // setMappings reads the mappings for a table of signs.
 func (p *parsed) setMappings(c *Options, signs *vitals.Signs) (err error) {
-	p.mappings, err = mapping.Read(c.Mapping, codes.Table{Signs: signs, PulseAsHeartRate: c.pulseAsHeartRate()}, func(pattern string) (bool, error) {
+	p.mappings, err = mapping.Read(c.Mapping, codes.Table{Signs: signs, PulseAsHeartRate: c.pulseAsHeartRate()}, &p.limits.Accepted, func(pattern string) (bool, error) {
 		t, err := mqtt.ParseTopic(pattern)
 		if err == nil && t.Overlaps(&p.topic) {
 			err = fmt.Errorf("a topic may have this pattern and that of --mqtt-topic, %s", c.MQTTTopic)

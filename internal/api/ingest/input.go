@@ -125,6 +125,7 @@ type LeftOut struct {
 	Device vitals.Name // zero if it is not known
 	Field  string      // of its sign
 	Why    codes.Doubt // 0 means that another source of the sign comes first
+	More   int         // further values of the same reading that are left out likewise
 
 	Ignored bool // no value: a mapping says that what it fits is not stored
 }
@@ -303,15 +304,15 @@ func reportLeftOut(j *Job) {
 			j.core.counters.ignored.Add(1)
 			continue
 		}
-		j.core.counters.leftOut[l.Source][l.Why].Add(1)
-		if report := j.core.cfg.OnLeftOut; report != nil && l.Why != 0 && i < listedPerMessage {
+		j.core.counters.leftOut[l.Source][l.Why].Add(uint64(1 + l.More))
+		if report := j.core.cfg.OnLeftOut; report != nil && l.Why != 0 && i < ListedPerMessage {
 			report(l, j.origin.Gateway, in.Covers(&l.Device))
 		}
 	}
 }
 
-// listedPerMessage bounds the calls of OnLeftOut for one message.
-const listedPerMessage = 100
+// ListedPerMessage bounds the calls of OnLeftOut for one message.
+const ListedPerMessage = 100
 
 // Origin returns the origin with which the message was delivered.
 func (o *Outcome) Origin() vitals.Origin { return o.job.origin }

@@ -15,11 +15,11 @@ import (
 const maxSuffix = 16 // bytes of user_suffix
 
 // Read reads files of mappings to the signs of a table. topic reports whether a pattern of topics is valid,
-// and whether it has {device}.
-func Read(paths []string, table codes.Table, topic func(pattern string) (device bool, err error)) (*Set, error) {
+// and whether it has {device}. accepted has the ranges of the signs; nil means those of their definitions.
+func Read(paths []string, table codes.Table, accepted *[vitals.MaxSigns]vitals.Range, topic func(pattern string) (device bool, err error)) (*Set, error) {
 	set := new(Set)
 	err := shape.Read(paths, func(t *shape.Table) error {
-		m, err := compile(t, table, topic)
+		m, err := compile(t, table, accepted, topic)
 		if err != nil {
 			return err
 		}
@@ -37,12 +37,12 @@ func bad(key, format string, args ...any) error {
 }
 
 // compile checks a table and returns the mapping.
-func compile(t *shape.Table, signs codes.Table, topic func(string) (bool, error)) (m *mapping, err error) {
+func compile(t *shape.Table, signs codes.Table, accepted *[vitals.MaxSigns]vitals.Range, topic func(string) (bool, error)) (m *mapping, err error) {
 	m = &mapping{topic: t.Topic, userSuffix: t.UserSuffix}
 	if t.Source != "" && t.Source != "json" {
 		return nil, bad("source", "only json is read here")
 	}
-	opt := shape.Options{Table: signs, Place: func(at string) error {
+	opt := shape.Options{Table: signs, Accepted: accepted, Place: func(at string) error {
 		_, _, err := tokens(at)
 		return err
 	}}

@@ -128,8 +128,9 @@ func (g *group) Decode(message []byte, in *ingest.Intake) error {
 			break // a syntax error
 		}
 		payloads++
+		before := d.index
 		d.payload.read(raw, d.next)
-		if !d.payload.found {
+		if !d.payload.found && (d.index > before || !d.ignored()) {
 			d.refuse("", errNoArray)
 		}
 		if d.tooMany {
@@ -155,8 +156,7 @@ func (d *decoding) next() {
 	}
 	m := d.group.mappings[i]
 	if m.Ignore {
-		d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{Index: d.index, Source: ingest.Mapping, Ignored: true})
-		d.index++
+		d.ignore()
 		return
 	}
 	r, left := vitals.Reading{}, len(d.in.LeftOut)
@@ -186,6 +186,21 @@ func (d *decoding) next() {
 	d.in.Batch.Readings = append(d.in.Batch.Readings, r)
 	d.in.Batch.Index = append(d.in.Batch.Index, int32(d.index))
 	d.index++
+}
+
+// ignore leaves out what a mapping ignores.
+func (d *decoding) ignore() {
+	d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{Index: d.index, Source: ingest.Mapping, Ignored: true})
+	d.index++
+}
+
+// ignored ignores a payload without the array of readings if a mapping that fits it says so.
+func (d *decoding) ignored() bool {
+	fits := slices.ContainsFunc(d.group.mappings, func(m *mapping) bool { return m.Ignore && m.Fits(m.cells(&d.payload)) })
+	if fits && d.index < d.in.MaxReadings {
+		d.ignore()
+	}
+	return fits
 }
 
 // refuse rejects the next reading.
@@ -239,7 +254,11 @@ func (d *decoding) readJSON(m *mapping, cells shape.Cells, r *vitals.Reading) (f
 		case err != nil:
 			return s.Field, err
 		case got == shape.NotValue:
-			d.leaveOut(r, s.Field, codes.NotAvailable)
+			if n := len(d.in.LeftOut); n > ingest.ListedPerMessage && d.in.LeftOut[n-1].Index == d.index {
+				d.in.LeftOut[n-1].More++ // short texts may be millions
+			} else {
+				d.leaveOut(r, s.Field, codes.NotAvailable)
+			}
 		case got == shape.Rounded:
 			d.in.Rounded++
 			r.Values.Set(s.Number, n)

@@ -47,7 +47,7 @@ func read(t testing.TB, text string) (*mapping.Set, string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.toml")
 	try(t, os.WriteFile(path, []byte(text), 0o600))
-	set, err := mapping.Read([]string{path}, codes.Table{Signs: signs(t)}, topic)
+	set, err := mapping.Read([]string{path}, codes.Table{Signs: signs(t)}, nil, topic)
 	return set, path, err
 }
 
@@ -132,6 +132,9 @@ func TestReadErrors(t *testing.T) {
 		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%F %T %\"", `7: time_format: "%F %T %" ends with %`},
 		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"%d/%m/%Y %R %z\", \"%m/%d/%Y %R %z\"]", `7: time_format: "%d/%m/%Y %R %z" and "%m/%d/%Y %R %z" read one text as two times`},
 		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"unix_s\", \"unix_ms\"]", `7: time_format: "unix_s" and "unix_ms" read one text as two times`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"%d-%b-%y %R %z\", \"%y-%b-%d %R %z\"]", `7: time_format: "%d-%b-%y %R %z" and "%y-%b-%d %R %z" read one text as two times`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"instant\", \"%Y-%d-%m %R %z\"]", `7: time_format: "instant" and "%Y-%d-%m %R %z" read one text as two times`},
+		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\ntime_format = [\"unix_s\", \"%y%m%d%H%M\"]", `8: time_format: "unix_s" and "%y%m%d%H%M" read one text as two times`},
 		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\nambiguous = \"first\"", `8: ambiguous: neither earlier nor later`},
 		{`time = "/t"`, "time = \"/t\"\nmonths = [\"Jan\"]", `7: months: not 12 names`},
 		{`heart_rate_bpm = { at`, `hart_rate_bpm = { at`, "8: hart_rate_bpm: no such sign: it is neither built in nor defined by --signs; did you mean heart_rate_bpm?"},
@@ -334,7 +337,7 @@ func TestDecode(t *testing.T) {
 		{`{"t":"2026-11-25T10:00:00Z","v":{"hr":72}}`, "device: missing"},
 		{`{"dev":7,"t":"2026-11-25T10:00:00Z","v":{"hr":72}}`, `{"device":"7","time":"2026-11-25T10:00:00.000Z","heart_rate_bpm":72}`},
 		{`{"dev":true,"v":{"hr":72}}`, "device: neither a string nor a number"},
-		{`{"dev":"bed 7","t":"2026-11-25 10:00+01","v":{"hr":72}}`, strings.Replace(ok, `"d"`, `"bed:207"`, 1) + `,"heart_rate_bpm":72}`},
+		{`{"dev":"bed 7","t":"2026-11-25 10:00+01","v":{"hr":72}}`, strings.Replace(ok, `"d"`, `":bed:207"`, 1) + `,"heart_rate_bpm":72}`},
 		{`{"dev":"` + strings.Repeat(" ", 22) + `","v":{"hr":72}}`, "device: longer than 64 bytes as a name, in which : and two digits are written for other characters"},
 		{`{"dev":"d","v":{"hr":72}}`, "time: missing"},
 		{`{"dev":"d","t":1,"v":{"hr":72}}`, "time: not a time such as 2026-11-21T10:00:00+01:00"},
@@ -552,7 +555,7 @@ func TestExamples(t *testing.T) {
 		{"cassia", "omron/blood_pressure", "cassia-omron", "", "",
 			`{"device":"AA:BB:CC:DD:EE:FF","time":"2024-03-09T16:00:00.000Z","systolic_mmhg":132,"diastolic_mmhg":73,"pulse_rate_bpm":76}`},
 	} {
-		set, err := mapping.Read([]string{examples + tt.file + ".toml"}, codes.Table{Signs: signs(t)}, topic)
+		set, err := mapping.Read([]string{examples + tt.file + ".toml"}, codes.Table{Signs: signs(t)}, nil, topic)
 		try(t, err)
 		payloads, err := os.ReadFile(examples + "payloads/" + tt.payloads + ".json")
 		try(t, err)
@@ -585,7 +588,7 @@ device = "/id"
 time = "received"
 signs = { heart_rate_bpm = { at = "/hr" }, pulse_rate_bpm = { at = "/pr" } }
 `), 0o600))
-	set, err := mapping.Read([]string{path}, codes.Table{Signs: signs(t), PulseAsHeartRate: true}, topic)
+	set, err := mapping.Read([]string{path}, codes.Table{Signs: signs(t), PulseAsHeartRate: true}, nil, topic)
 	try(t, err)
 	for _, tt := range []struct{ members, want string }{
 		{`"c":"2A5F","value":"0062004800"`, `"spo2_pct":98,"heart_rate_bpm":72}`},

@@ -140,6 +140,7 @@ signs = { systolic_mmhg = { at = "systolic" }, diastolic_mmhg = { at = "diastoli
 		{"listed", `{"serial":"bed 7","id":"x","hr":72}`, reading("bed-7", "2026-11-25T12:00:00.000Z", `"heart_rate_bpm":72`)},
 		{"listed", `{"id":8,"sent":"2026-11-25 08:00Z","hr":72}`, reading("bed-8", "2026-11-25T08:00:00.000Z", `"heart_rate_bpm":72`)},
 		{"listed", `{"id":8,"measured":"1970-01-01T00:01Z","sent":"2026-11-25 08:00Z","hr":72}`, reading("bed-8", "2026-11-25T08:00:00.000Z", `"heart_rate_bpm":72`)},
+		{"listed", `{"id":8,"measured":"1970-01-01T00:01+09:00","hr":72}`, reading("bed-8", "2026-11-25T12:00:00.000Z", `"heart_rate_bpm":72`)},
 		{"listed", `{"id":8,"measured":"soon","sent":"2026-11-25 08:00Z","hr":72}`, "time: not a time such as 2026-11-21T10:00:00+01:00"},
 		{"listed", `{"id":9,"hr":72}`, "device: not one of the devices of the mapping"},
 		{"cuff", `{"id":"d","x":"02780050005D00EA070701081E05","received_at":1790000000}`, reading("d", "2026-07-01T08:30:05.000+02:00", pressure)},
@@ -159,6 +160,10 @@ signs = { systolic_mmhg = { at = "systolic" }, diastolic_mmhg = { at = "diastoli
 func TestNestedElements(t *testing.T) {
 	set, _, err := read(t, `[[mapping]]
 name = "m"
+where = { "/type" = "status" }
+ignore = true
+[[mapping]]
+name = "m"
 device = "/beds/-/id"
 time = "/beds/-/values/-/0"
 time_format = "unix_ms"
@@ -176,6 +181,8 @@ signs.heart_rate_bpm.at = "/beds/-/values/-/1"
 		{`{"v":1,"beds":[]}`, ""},
 		{`{"v":1,"beds":[{"values":[]}]}`, ""},
 		{`{"v":1}`, ": the array of readings is missing"},
+		{`{"type":"status"}`, " ignored"},
+		{`{"type":"status","beds":[{"id":"a"}]}`, " ignored"},
 		{`{"beds":[{"values":[1,2,3,4,5]}]}`, "error: vitals: too many readings in one body"},
 	} {
 		if got := decode(t, set.Named("m"), vitals.Origin{}, tt.message); got != tt.want {

@@ -29,7 +29,7 @@ type Clock struct {
 type format struct {
 	parse func(c *Clock, text []byte) (unixMs int64, offset vitals.UTCOffset, err error)
 	names string // as the mapping has it
-	order string // of year, month and day in a pattern of numbers, such as Ymd
+	order string // of year, month and day, such as Ymd; y is a year of two digits, b a month by name
 }
 
 // maxTimeBytes bounds a text that is parsed as a time.
@@ -304,7 +304,7 @@ var expanded = strings.NewReplacer("%F", "%Y-%m-%d", "%T", "%H:%M:%S", "%R", "%H
 func parsePattern(pattern string, monthNames []string, zoned bool) (f format, err error) {
 	known, f := directives(monthNames), format{names: pattern}
 	var steps []func(*scanner, *wall)
-	set, words := map[string]bool{}, false
+	set := map[string]bool{}
 	for text := expanded.Replace(pattern); text != ""; {
 		d, isDirective := directive{}, false
 		if text[0] == '%' && len(text) > 1 {
@@ -325,8 +325,14 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 			}
 			set[d.sets] = true
 			if strings.Contains("Ymd", d.sets) {
-				f.order += map[bool]string{true: "y", false: d.sets}[text[1] == 'y']
-				words = words || d.width == 0 && d.sets == "m"
+				switch {
+				case text[1] == 'y':
+					f.order += "y"
+				case d.sets == "m" && d.width == 0: // by name
+					f.order += "b"
+				default:
+					f.order += d.sets
+				}
 			}
 			text = text[2:]
 			if d.take != nil {
@@ -349,9 +355,6 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 		default:
 			return f, fmt.Errorf("%q is not supported; the letters are Y y m d e B b h A a H k I l M S f p z F T R D", text[:2])
 		}
-	}
-	if words {
-		f.order = "" // cannot be mistaken
 	}
 	f.parse = func(c *Clock, text []byte) (int64, vitals.UTCOffset, error) {
 		s, w := scanner{rest: text}, wall{}
@@ -407,7 +410,7 @@ func newClock(formats []string, zone, ambiguous string, monthNames []string) (c 
 		formats = []string{"instant"}
 	}
 	for _, text := range formats {
-		f := format{names: text, parse: parseInstant}
+		f := format{names: text, parse: parseInstant, order: "Ymd"}
 		exponent, named := timeFormats[text]
 		switch {
 		case strings.Contains(text, "%"):
@@ -417,6 +420,7 @@ func newClock(formats []string, zone, ambiguous string, monthNames []string) (c 
 		case !named:
 			return nil, bad("time_format", "not one of instant, unix_s, unix_ms, nor a pattern such as %%Y-%%m-%%d %%H:%%M")
 		case strings.HasPrefix(text, "unix"):
+			f.order = ""
 			f.parse = func(_ *Clock, text []byte) (unixMs int64, offset vitals.UTCOffset, err error) {
 				unixMs, err = parseUnix(text, exponent)
 				return unixMs, 0, err
@@ -434,9 +438,24 @@ func newClock(formats []string, zone, ambiguous string, monthNames []string) (c 
 
 // contradict reports whether a text may have two meanings in two formats.
 func contradict(a, b format) bool {
-	unix := strings.HasPrefix(a.names, "unix") && strings.HasPrefix(b.names, "unix")
+	isUnix := func(f format) bool { return strings.HasPrefix(f.names, "unix") }
+	switch {
+	case isUnix(a) || isUnix(b):
+		return isUnix(a) && isUnix(b) || isUnix(a) && b.bare() || isUnix(b) && a.bare()
+	case strings.Contains(a.order, "b") != strings.Contains(b.order, "b"), strings.EqualFold(a.order, b.order):
+		return false
+	}
 	sameYear := strings.IndexByte(a.order, 'Y') == strings.IndexByte(b.order, 'Y')
-	return unix || a.order != "" && b.order != "" && a.order != b.order && (sameYear || strings.Contains(a.order+b.order, "y"))
+	return sameYear || strings.Contains(a.order+b.order, "y") && strings.Contains(a.names, "%") && strings.Contains(b.names, "%")
+}
+
+// bare reports whether a format is a pattern without anything between its directives, so that a number may fit it.
+func (f format) bare() bool {
+	rest := expanded.Replace(f.names)
+	for len(rest) > 1 && rest[0] == '%' {
+		rest = rest[2:]
+	}
+	return rest == ""
 }
 
 // checkMonths returns an error unless there are no names of months, or twelve that differ.

@@ -1,10 +1,8 @@
 package shape
 
 import (
-	"bytes"
 	"errors"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -14,16 +12,16 @@ var (
 	errEmptyPart = errors.New("a part is empty")
 )
 
-// Name returns the name of a text, which is UTF-8. A text that is a name stays as it is, unless it reads like an escaped
-// one. In all others, each byte that no name may have, and each colon, is written as a colon and two hexadecimal digits
-// in upper case. Two texts never give one name.
-//
-// Invariant: a text stays only if no other text is escaped to it. TestNamesDiffer compares all short texts.
+// Name returns the name of a text, which is UTF-8. A text that is a name and does not begin with a colon stays as it is.
+// Any other becomes a colon and the text, in which each byte that no name may have, and each colon, is a colon and two
+// hexadecimal digits in upper case. So two texts never give one name: what begins with a colon can be read back.
 func Name(text []byte) (vitals.Name, error) {
-	if name, err := vitals.ParseName(text); err == nil && !isEscaped(text) {
-		return name, nil
+	if len(text) == 0 || text[0] != ':' {
+		if name, err := vitals.ParseName(text); err == nil || len(text) == 0 {
+			return name, err
+		}
 	}
-	return parseEscaped(appendEscaped(nil, text, ":"))
+	return parseEscaped(appendEscaped([]byte{':'}, text, ":"))
 }
 
 // joinedName returns the name of several texts, of which none may be empty: they are escaped, their full stops too, and
@@ -69,29 +67,4 @@ func appendEscaped(dst, text []byte, also string) []byte {
 		}
 	}
 	return dst
-}
-
-// isEscaped reports whether a name is what another text, which is UTF-8, is escaped to.
-func isEscaped(name []byte) bool {
-	text := make([]byte, 0, vitals.MaxNameBytes)
-	for i := 0; i < len(name); i++ {
-		if name[i] != ':' {
-			text = append(text, name[i])
-			continue
-		}
-		if i+2 >= len(name) {
-			return false
-		}
-		high, low := strings.IndexByte(upperHex, name[i+1]), strings.IndexByte(upperHex, name[i+2])
-		if high < 0 || low < 0 {
-			return false
-		}
-		if c := byte(high<<4 | low); c == ':' || !isNameByte(c) {
-			text = append(text, c)
-		} else {
-			return false
-		}
-		i += 2
-	}
-	return !bytes.Equal(text, name) && utf8.Valid(text)
 }

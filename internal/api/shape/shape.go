@@ -122,6 +122,8 @@ type Options struct {
 	DeviceKnown bool                  // the source may know the device without the mapping
 	Stamped     bool                  // a characteristic has a time stamp
 
+	Accepted *[vitals.MaxSigns]vitals.Range // nil means those of the definitions
+
 	// Units returns the units (UCUM) of a part of a characteristic; nil means that values are at places.
 	Units func(part string) ([]string, error)
 }
@@ -241,8 +243,18 @@ func (t *Table) origin(c *compiler) error {
 	if len(c.shape.device) == 0 && !c.opt.DeviceKnown {
 		return bad("device", "missing: give a place, a text:NAME, or a topic with {device}")
 	}
+	for _, of := range [][]text{c.shape.device, c.shape.gateway} {
+		joined := func(d text) bool { return len(d.places) > 1 }
+		single := func(d text) bool { return len(d.places) == 1 }
+		if slices.ContainsFunc(of, joined) && slices.ContainsFunc(of, single) {
+			return bad("device", "a list has joined places or single ones: two texts could give one name")
+		}
+	}
 	if t.Devices == nil {
 		return nil
+	}
+	if len(c.shape.device) == 0 {
+		return bad("devices", "needs a device of one place")
 	}
 	for _, d := range c.shape.device {
 		if len(d.places) != 1 {
@@ -269,6 +281,9 @@ func (t *Table) timed(c *compiler) error {
 	formats, err := texts("time_format", t.TimeFormat)
 	if err != nil {
 		return err
+	}
+	if len(formats) == 1 && formats[0] == "" {
+		formats = nil
 	}
 	if len(all) == 0 {
 		return bad("time", `missing: give a place, "characteristic", or "received", with which a retry is a new reading`)
@@ -331,7 +346,7 @@ func (t *SignTable) compile(field string, c *compiler) (s Sign, err error) {
 	if err := t.scale(&s); err != nil {
 		return s, err
 	}
-	return s, t.setMissing(&s)
+	return s, t.setMissing(&s, c.opt)
 }
 
 // ofPart checks a sign that a part of a characteristic has.
@@ -389,16 +404,20 @@ func (t *SignTable) scale(s *Sign) error {
 }
 
 // setMissing sets which texts and numbers are no values.
-func (t *SignTable) setMissing(s *Sign) error {
+func (t *SignTable) setMissing(s *Sign, opt *Options) error {
+	accepted := s.Definition.Accepted
+	if opt.Accepted != nil {
+		accepted = opt.Accepted[s.Number]
+	}
 	all, err := texts("missing", t.Missing)
 	if err != nil {
 		return err
 	}
 	for _, text := range all {
-		m := missing{text: text}
+		m := missing{text: strings.TrimSpace(text)}
 		if d, err := parseDecimal([]byte(text)); err == nil {
 			m.number = &d
-			if v, _, err := s.value([]byte(text)); err == nil && s.Definition.Accepted.Contains(v) {
+			if v, _, err := s.value([]byte(text)); err == nil && accepted.Contains(v) {
 				return fmt.Errorf("missing: %s is in the accepted range, and may be a value", text)
 			}
 		}
@@ -498,7 +517,7 @@ func (s *Shape) When(cells Cells, m Moment, r *vitals.Reading) error {
 		fallback, err := false, error(nil)
 		switch w.fixed {
 		case Received:
-			r.TimeUnixMs = m.NowUnixMs
+			r.TimeUnixMs, r.UTCOffset = m.NowUnixMs, 0 // not the offset of a time that was too old
 			return nil
 		case Characteristic:
 			r.TimeUnixMs, r.UTCOffset, fallback, err = m.Stamp(s.clock)

@@ -126,15 +126,10 @@ def name(case):
         joined = ".".join(escaped(part, ":.") for part in parts)
         return joined if all(parts) and len(joined) <= 64 else None
     text = parts[0]
-    if re.fullmatch("[A-Za-z0-9._:-]{1,64}", text):
-        try:
-            raw = re.sub(b":([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), text.encode()).decode()
-        except UnicodeDecodeError:
-            return text
-        if raw == text or escaped(raw, ":") != text:
-            return text
-    long = escaped(text, ":")
-    return long if 0 < len(long) <= 64 else None
+    if re.fullmatch("[A-Za-z0-9._-][A-Za-z0-9._:-]{0,63}", text):
+        return text
+    long = ":" + escaped(text, ":")
+    return long if text and len(long) <= 64 else None
 
 
 for line in sys.stdin:
