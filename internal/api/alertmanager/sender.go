@@ -39,7 +39,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Options configure a [Sender].
@@ -48,7 +47,7 @@ type Options struct {
 	Page string   // URL of the page of this server, to which alerts link
 
 	// Roster, if not nil, has labels of devices. An alert keeps those with which it was first sent: Alertmanager knows
-	// it by them, so that a change must not end it.
+	// it by them, so that a change must not end it. Its summary has the present one.
 	Roster *roster.Book
 
 	// Every is how often active alerts are sent again. Default [DefaultEvery].
@@ -92,7 +91,9 @@ type Sender struct {
 
 	sent, failed atomic.Uint64 // alerts, and requests
 
-	places map[vitals.Name]roster.Device // of devices that had an alert when all were last sent, or since; of Run
+	// places has the label and group with which alerts were first sent, by keyOf: of those that were sent since all
+	// were, and have not ended. Only Run uses it.
+	places map[string]roster.Device
 
 	mu           sync.Mutex
 	failingSince time.Time // guarded by mu; zero means that the last request has succeeded, or there was none
@@ -105,7 +106,7 @@ func New(engine *alert.Engine, opt Options) *Sender {
 		opt.Every = DefaultEvery
 	}
 	return &Sender{
-		engine: engine, opt: opt, places: map[vitals.Name]roster.Device{},
+		engine: engine, opt: opt, places: map[string]roster.Device{},
 		url: opt.URL.JoinPath("api", "v2", "alerts").String(),
 		client: &http.Client{
 			Timeout: requestTimeout,
@@ -154,6 +155,9 @@ func (s *Sender) Run(ctx context.Context) {
 		case !c.Ready && len(alerts) == 0:
 			wait = s.opt.Every
 		case all || len(alerts) > 0:
+			if all {
+				s.keepPlaces(alerts)
+			}
 			err := s.send(ctx, alerts)
 			if ctx.Err() != nil {
 				return
@@ -166,8 +170,8 @@ func (s *Sender) Run(ctx context.Context) {
 				break
 			}
 			reported, retry = c.N, minRetry
+			s.forgetEnded(alerts)
 			if all {
-				s.keepPlaces(alerts)
 				allAt = time.Now().Add(s.opt.Every)
 				wait = s.opt.Every
 			}
@@ -186,25 +190,61 @@ func (s *Sender) Run(ctx context.Context) {
 	}
 }
 
-// placeOf returns the label and group with which the alerts of a device are sent.
-func (s *Sender) placeOf(device vitals.Name) roster.Device {
-	place, ok := s.places[device]
+// keyOf returns a text that two alerts share if Alertmanager knows them as the same one, whatever people call the
+// device.
+func keyOf(a *alert.Alert) string {
+	of := *a
+	of.Place = roster.Device{}
+	text, err := json.Marshal(of.Labels()) // sorted
+	if err != nil {
+		panic(err) // no map of strings has this error
+	}
+	return string(text)
+}
+
+// placeOf returns the label and group with which an alert is sent.
+func (s *Sender) placeOf(a *alert.Alert) roster.Device {
+	if s.opt.Roster == nil {
+		return roster.Device{}
+	}
+	key := keyOf(a)
+	place, ok := s.places[key]
 	if !ok {
-		place = s.opt.Roster.Current().Of(&device)
-		s.places[device] = place
+		place = s.opt.Roster.Current().Of(&a.Device)
+		s.places[key] = place
 	}
 	return place
 }
 
-// keepPlaces forgets the labels of devices without an active alert, of which alerts has all.
+// keepPlaces forgets the labels of alerts that are not among these, also if the Alertmanager is away.
 func (s *Sender) keepPlaces(alerts []alert.Alert) {
-	kept := map[vitals.Name]roster.Device{}
+	if len(s.places) == 0 {
+		return
+	}
+	kept := map[string]roster.Device{}
 	for i := range alerts {
-		if a := &alerts[i]; a.EndedUnixMs == 0 {
-			kept[a.Device] = s.placeOf(a.Device)
+		key := keyOf(&alerts[i])
+		if place, ok := s.places[key]; ok {
+			kept[key] = place
 		}
 	}
 	s.places = kept
+}
+
+// forgetEnded forgets the labels of alerts that were sent as ended, and not as active after that.
+func (s *Sender) forgetEnded(alerts []alert.Alert) {
+	if len(s.places) == 0 {
+		return
+	}
+	ended := map[string]bool{}
+	for i := range alerts {
+		ended[keyOf(&alerts[i])] = alerts[i].EndedUnixMs != 0
+	}
+	for key, is := range ended {
+		if is {
+			delete(s.places, key)
+		}
+	}
 }
 
 // note notes the outcome of sending.
@@ -332,10 +372,10 @@ func (s *Sender) posted(a *alert.Alert, now time.Time) posted {
 		since = min(since, until)
 	}
 	of := *a
-	of.Place = s.placeOf(a.Device)
+	of.Place = s.placeOf(a)
 	name := a.Device.String()
-	if of.Place.Label != "" {
-		name = of.Place.Label + " (" + name + ")"
+	if called := s.opt.Roster.Current().Of(&a.Device); called.Label != "" { // now
+		name = called.Label + " (" + name + ")"
 	}
 	return posted{
 		Labels:      of.Labels(),

@@ -171,7 +171,8 @@ func (f *fixture) pass(d time.Duration) {
 }
 
 // An alert has the label and the group that its device had when it was first sent, until it ends: a change of the file
-// must not end an alert, which Alertmanager knows by its labels. Those of a rule come first.
+// must not end an alert, which Alertmanager knows by its labels. One that begins after the change has the present ones,
+// also while another alert of the device is active, and the summaries of both have. Labels of a rule come first.
 func TestPlaces(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "devices.toml")
 	write := func(label string) {
@@ -186,7 +187,7 @@ func TestPlaces(t *testing.T) {
 		defer book.Close()
 		f := newFixture(t, Options{Roster: book})
 		other := lowRule
-		other.Name, other.Labels = "Other", map[string]string{"group": "mine"}
+		other.Name, other.Labels, other.Met.Max = "Other", map[string]string{"group": "mine"}, 80_00
 		f.rules = append(f.rules, other)
 		stop := f.start(t)
 		defer stop()
@@ -201,31 +202,30 @@ func TestPlaces(t *testing.T) {
 			slices.Sort(all)
 			return slices.Compact(all)
 		}
-		want := func(state, label string) []string {
-			summary := label + " (a1): spo2_pct flagged as low"
-			return []string{
-				"a1 " + state + " Low " + label + " ward 3 " + summary, "a1 " + state + " Other " + label + " mine " + summary,
+		low := func(state, label, now string) string {
+			return "a1 " + state + " Low " + label + " ward 3 " + now + " (a1): spo2_pct flagged as low"
+		}
+		others := func(state string) string {
+			return "a1 " + state + " Other Bed 13 mine Bed 13 (a1): spo2_pct flagged as low"
+		}
+		check := func(when string, got []string, want ...string) {
+			t.Helper()
+			if !slices.Equal(got, want) {
+				t.Errorf("%s %q, want %q", when, got, want)
 			}
 		}
 		sent(2 * time.Second)
 		f.store1(t, "a1", 85_25)
-		if got, want := sent(3*time.Second), want("active", "Bed 12"); !slices.Equal(got, want) {
-			t.Errorf("at the beginning %q, want %q", got, want)
-		}
+		check("at the beginning", sent(3*time.Second), low("active", "Bed 12", "Bed 12"))
 		write("Bed 13")
 		try(t, book.Reload())
-		if got, want := sent(2*time.Minute), want("active", "Bed 12"); !slices.Equal(got, want) {
-			t.Errorf("after a change %q, want %q", got, want)
-		}
+		check("after a change", sent(2*time.Minute), low("active", "Bed 12", "Bed 13"))
+		f.store1(t, "a1", 75_00)
+		check("when another alert begins", sent(2*time.Minute), low("active", "Bed 12", "Bed 13"), others("active"))
 		f.store1(t, "a1", 97_00)
-		if got, want := sent(3*time.Second), want("ended", "Bed 12"); !slices.Equal(got, want) {
-			t.Errorf("at the end %q, want %q", got, want)
-		}
-		sent(2 * time.Minute)
+		check("at the end", sent(3*time.Second), low("ended", "Bed 12", "Bed 13"), others("ended"))
 		f.store1(t, "a1", 85_25)
-		if got, want := sent(3*time.Second), want("active", "Bed 13"); !slices.Equal(got, want) {
-			t.Errorf("when it begins again %q, want %q", got, want)
-		}
+		check("when it begins again", sent(3*time.Second), low("active", "Bed 13", "Bed 13"))
 	})
 }
 

@@ -13,28 +13,16 @@ package roster
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
-	"github.com/pulsegate/pulsegate/internal/sys/tomlfile"
 	"github.com/pulsegate/pulsegate/vitals"
-)
-
-// Bounds of a file.
-const (
-	maxFileBytes = 8 << 20
-	MaxText      = 64 // characters of a label or a group
-	MaxGroups    = 1000
 )
 
 // A Device is what a file says of a device. The zero Device says nothing.
@@ -127,74 +115,6 @@ func (r *Roster) Selects(device *vitals.Name, folded, group string) bool {
 	return bytes.Contains(name[:n], []byte(folded)) || strings.Contains(d.folded, folded)
 }
 
-// A file is what TOML is decoded to.
-type file struct {
-	Device []table `toml:"device"`
-}
-
-type table struct {
-	Device string `toml:"device"`
-	Label  string `toml:"label"`
-	Group  string `toml:"group"`
-}
-
-// Read reads a file. Its errors name the file, the line, the key and the reason.
-func Read(path string) (*Roster, error) {
-	var f file
-	text, err := tomlfile.Read(path, maxFileBytes, &f)
-	if err != nil {
-		return nil, err
-	}
-	if len(f.Device) == 0 { // an editor that saves the file may have emptied it for a moment
-		return nil, fmt.Errorf("%s: no [[device]]", path)
-	}
-	r := &Roster{devices: make(map[vitals.Name]Device, len(f.Device))}
-	groups := map[string]bool{}
-	for i := range f.Device {
-		if key, err := r.add(&f.Device[i], groups); err != nil {
-			return nil, fmt.Errorf("%s:%d: %s: %w", path, tomlfile.LineOf(text, "device", i, key), key, err)
-		}
-	}
-	r.groups = sorted(groups)
-	return r, nil
-}
-
-// add adds a device. An error is about a key.
-func (r *Roster) add(t *table, groups map[string]bool) (key string, err error) {
-	name, err := vitals.ParseName(t.Device)
-	if err != nil {
-		return "device", errors.New("not 1 to 64 of A-Z, a-z, 0-9, dot, underscore, colon and hyphen")
-	}
-	if _, given := r.devices[name]; given {
-		return "device", fmt.Errorf("%s is given twice", name)
-	}
-	if t.Label == "" && t.Group == "" {
-		return "device", fmt.Errorf("%s has neither a label nor a group", name)
-	}
-	if !isText(t.Label) {
-		return "label", errBadText
-	}
-	if !isText(t.Group) {
-		return "group", errBadText
-	}
-	if t.Group != "" && !groups[t.Group] {
-		if len(groups) == MaxGroups {
-			return "group", fmt.Errorf("more than %d groups", MaxGroups)
-		}
-		groups[t.Group] = true
-	}
-	r.devices[name] = Device{Label: t.Label, Group: t.Group, folded: Fold(t.Label)}
-	return "", nil
-}
-
-var errBadText = fmt.Errorf("not at most %d printable characters without a space at the beginning or the end", MaxText)
-
-// isText reports whether text may be a label or a group, or is empty.
-func isText(text string) bool {
-	return utf8.RuneCountInString(text) <= MaxText && utf8.ValidString(text) && strings.TrimSpace(text) == text &&
-		!strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
-}
-
 // A Book has the Roster in force. A nil Book has a nil Roster.
 type Book struct {
 	current atomic.Pointer[Roster]
@@ -206,7 +126,7 @@ type Book struct {
 func Open(path string, onLoad func(*Roster, error)) (b *Book, err error) {
 	b = &Book{}
 	b.file, err = filewatch.Follow(filewatch.Options{
-		Paths: []string{path},
+		Paths: []string{path}, Final: []error{ErrFile},
 		Load: func() (bool, error) {
 			r, err := Read(path)
 			if err == nil {

@@ -1,6 +1,7 @@
 package roster_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -99,7 +100,12 @@ func TestErrors(t *testing.T) {
 		{"[[device]]\ndevice = \"ppg-1\"", "[[devices]]\ndevice = \"ppg-1\"",
 			"devices.toml:2: devices: unknown key; did you mean device?"},
 		{`label = "Bed 12"`, `patient_name = "x"`, "devices.toml:4: patient_name: unknown key\n"},
-		{`label = "Bed 12"`, `label = 12`, "devices.toml:4: label: toml: cannot decode TOML integer\n"},
+		{`label = "Bed 12"`, `label = 12`, "devices.toml:4: label: not a string\n"},
+		{`label = "Bed 12"`, "label = \"a\"\nlabel = \"b\"", "devices.toml:5: label: given twice\n"},
+		{`label = "Bed 12"`, `label.short = "a"`, "devices.toml:4: label.short: unknown key\n"},
+		{`label = "Bed 12"`, `label = "Bed 12`, "devices.toml:4: toml: "},
+		{"# ward 3", `label = "a"`, "devices.toml:1: label: not in a [[device]]\n"},
+		{"[[device]]", "[device]", "devices.toml:2: device: a table of a device begins with [[device]]\n"},
 		{`label = "Bed 12"`, `label = " Bed"`,
 			"devices.toml:4: label: not at most 64 printable characters without a space at"},
 		{`label = "Bed 12"`, `label = "Bed\t12"`, "devices.toml:4: label: not at most 64 printable characters"},
@@ -115,12 +121,24 @@ func TestErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error()+"\n", tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.new, err, tt.want)
 		}
+		if !errors.Is(err, roster.ErrFile) {
+			t.Errorf("%s: %v is not an error that only a change of the file mends", tt.new, err)
+		}
+	}
+	if _, err := roster.Read(filepath.Join(t.TempDir(), "none")); err == nil || errors.Is(err, roster.ErrFile) {
+		t.Errorf("a file that is missing: %v", err)
+	}
+	// A key too many in each of many devices is found at once: with the strict decoder this test takes minutes.
+	key := strings.Repeat("[[device]]\ndevice = \"d\"\nroom = \"1\"\n", 50_000)
+	_, err := roster.Read(write(t, key))
+	if err == nil || !strings.HasSuffix(err.Error(), "devices.toml:3: room: unknown key") {
+		t.Errorf("many unknown keys: %v", err)
 	}
 	var many strings.Builder
 	for i := range roster.MaxGroups + 1 {
 		fmt.Fprintf(&many, "[[device]]\ndevice = \"d-%d\"\ngroup = \"g-%d\"\n", i, i)
 	}
-	_, err := roster.Read(write(t, many.String()))
+	_, err = roster.Read(write(t, many.String()))
 	if err == nil || !strings.Contains(err.Error(), "devices.toml:3003: group: more than 1000 groups") {
 		t.Errorf("too many groups: %v", err)
 	}

@@ -236,7 +236,7 @@ export function fleet(main, params) {
     const texts = why === "alert" || why === "silence_alert" ? [el("b", {}, `⚠ ${alert}:`)] : [];
     if (v !== undefined) texts.push(el("b", {}, `${SIGNS[sign]?.label ?? sign} ${number(v.value)} ${SIGNS[sign]?.unit ?? ""}`), [v.flags.map(flagMark).join(", "), ago(v.time, v.flags.length ? ", measured " : "measured ")]);
     else if (row.stale || why === "silence_alert") texts.push(el("b", {}, ago(row.time, "silent for ", "")));
-    if (texts.length === 0) worst.replaceChildren("No device is flagged or silent.");
+    if (texts.length === 0) worst.replaceChildren(state || match || group ? "No device that is selected is flagged or silent." : "No device is flagged or silent.");
     else worst.replaceChildren("Worst: ", link, " – ", ...texts.flatMap((t, i) => [i ? " " : "", t].flat()));
   }
 
