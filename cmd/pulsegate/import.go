@@ -19,7 +19,7 @@ import (
 )
 
 type importCommand struct {
-	File    string      `arg:"" help:"CSV or NDJSON file, or - for standard input."`
+	File    string      `arg:"" help:"CSV or NDJSON file, which gzip or zstd may have compressed, or - for standard input."`
 	Target  string      `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`
 	Device  vitals.Name `placeholder:"NAME" help:"Device of rows that do not name one."`
 	Map     string      `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs without a column are left out. Default: columns with the names of the JSON fields."`
@@ -32,12 +32,17 @@ type importCommand struct {
 	Rejects string      `action:"" type:"path" placeholder:"FILE" help:"New file for the rejected rows, which only you can read: the row with its line, field and reason, in the format of the import, to be corrected and imported again."`
 
 	AllowRejected bool `help:"Exit with 0 although rows were rejected."`
+	DryRun        bool `action:"" help:"Send nothing: print the first readings as they would be stored, and what would be rejected."`
+
+	shapeFlags `embed:""`
 
 	signsFlag   `embed:""`
 	clientFlags `embed:""`
 
 	signs   *vitals.Signs
 	mapping recording.Mapping // the parsed Map
+
+	delimiter byte // of the cells of a file that a mapping describes
 }
 
 // A signsFlag names a file of signs of a user's own.
@@ -68,14 +73,15 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer closeFile()
-	reader, err := c.reader(ctx, client, file)
+	reader, closeReader, err := c.reader(ctx, client, file, std.err)
 	if err != nil {
 		return err
 	}
+	defer closeReader()
 	if left := recording.LeftOut(reader); len(left) > 0 && !c.Quiet {
 		fmt.Fprintf(std.err, "columns left out: %s\n", strings.Join(left, ", "))
 	}
-	rejected := rejections{out: std.err, quiet: c.Quiet, format: c.Format}
+	rejected := rejections{out: std.err, quiet: c.Quiet, format: c.Format, delimiter: c.delimiter}
 	var rejects *output
 	if c.Rejects != "" {
 		if rejects, err = createOutput("--rejects", c.Rejects); err != nil {
@@ -84,10 +90,14 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 		defer rejects.abandon()
 		rejected.file = bufio.NewWriter(rejects.file)
 		if c.Format == recording.CSV {
-			fmt.Fprintf(rejected.file, "%s%s\n", recording.RejectedColumns, reader.Text())
+			fmt.Fprintf(rejected.file, "%s%s\n", strings.ReplaceAll(recording.RejectedColumns, ",", string(c.delimiter)), reader.Text())
 		}
 	}
-	sum, err := c.upload(ctx, std, client, file, reader, &rejected)
+	send := c.upload
+	if c.DryRun {
+		send = c.preview
+	}
+	sum, err := send(ctx, std, client, file, reader, &rejected)
 	if rejects != nil && sum.Rejected > 0 {
 		if failed := rejects.write(func(io.Writer) error { return rejected.file.Flush() }); failed != nil {
 			err = errors.Join(err, fmt.Errorf("--rejects: %w", failed))
@@ -118,7 +128,16 @@ func (c *importCommand) check() (err error) {
 	if c.Format == "auto" && c.File != stdinName {
 		c.Format = recording.FormatOf(c.File)
 	}
+	if c.delimiter = ','; c.shaped() && (c.Format == "auto" || c.Format == "") {
+		c.Format = recording.CSV
+	}
 	switch {
+	case c.shaped() && (c.Map != "" || c.ShiftTo != nil):
+		return settings.Usagef("--mapping and --as cannot be combined with --map and --shift-to")
+	case c.shaped() && c.Format != recording.CSV:
+		return settings.Usagef("--mapping and --as need a CSV file")
+	case c.Zone != "" && !c.shaped():
+		return settings.Usagef("--zone needs --mapping or --as")
 	case c.Batch < 1 || c.Batch > 100_000:
 		return settings.Usagef("--batch is not from 1 to 100000")
 	case c.Format == "":
@@ -163,8 +182,29 @@ func (c *importCommand) open(ctx context.Context, stdin io.Reader) (file io.Read
 	return file, closeFile, nil
 }
 
-// reader returns the readings of the file.
-func (c *importCommand) reader(ctx context.Context, client *transfer.Client, file io.Reader) (reader recording.Reader, err error) {
+// reader returns the readings of the file. closeReader must be called after the last one.
+func (c *importCommand) reader(ctx context.Context, client *transfer.Client, file io.Reader, errOut io.Writer) (reader recording.Reader, closeReader func(), err error) {
+	if c.ShiftTo != nil {
+		reader, err = c.readings(ctx, client, file)
+		return reader, func() {}, err
+	}
+	content, closeReader, err := recording.Decompress(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.shaped() {
+		reader, err = c.openShaped(content, errOut)
+	} else {
+		reader, err = c.readings(ctx, client, content)
+	}
+	if err != nil {
+		closeReader()
+	}
+	return reader, closeReader, err
+}
+
+// readings returns the readings of a file that no mapping describes.
+func (c *importCommand) readings(ctx context.Context, client *transfer.Client, file io.Reader) (reader recording.Reader, err error) {
 	if c.Format == recording.NDJSON && c.Map != "" {
 		return nil, settings.Usagef("--map requires a CSV file; this one is NDJSON")
 	}
@@ -247,6 +287,9 @@ func (c *importCommand) print(out io.Writer, sum transfer.Summary) error {
 	}
 	_, err := fmt.Fprintf(out, "sent=%d stored=%d duplicate=%d rejected=%d failed=%d values=%d rows=%d no_sign=%d zeros_left_out=%d\n",
 		sum.Sent, sum.Stored, sum.Duplicate, sum.Rejected, sum.Failed, sum.Values, sum.Rows, sum.NoSign, sum.Zeros)
+	if c.shaped() && err == nil {
+		_, err = fmt.Fprintf(out, "missing=%d rounded=%d ignored=%d\n", sum.Missing, sum.Rounded, sum.Ignored)
+	}
 	return err
 }
 
@@ -288,9 +331,10 @@ type rejections struct {
 	quiet bool
 	total int
 
-	file   *bufio.Writer // of --rejects; nil without
-	format string        // of the file
-	text   []byte        // buffer
+	file      *bufio.Writer // of --rejects; nil without
+	format    string        // of the file
+	delimiter byte          // of its cells
+	text      []byte        // buffer
 
 	// The rows whose times the server rejected.
 	ahead, old, expired int
@@ -309,7 +353,7 @@ func (p *rejections) add(r transfer.Refusal) {
 		}
 	}
 	if p.file != nil {
-		p.text = recording.AppendRejected(p.text[:0], p.format, r.Row, r.Line, r.Field, r.Reason)
+		p.text = recording.AppendRejected(p.text[:0], p.format, p.delimiter, r.Row, r.Line, r.Field, r.Reason)
 		_, _ = p.file.Write(p.text) // Flush returns the error
 	}
 	if !p.quiet && p.total <= shownRejections {

@@ -11,12 +11,23 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/mapping"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
+	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 type mappingCommand struct {
 	Test mappingTestCommand `cmd:"" help:"Print the readings that a server would store of payloads, and what it would reject."`
+	List mappingListCommand `cmd:"" help:"Print the shipped mappings of files, for import --as."`
+}
+
+type mappingListCommand struct{}
+
+func (c *mappingListCommand) Run(std stdio) error {
+	return shape.ReadShipped(func(t *shape.Table) error {
+		_, err := fmt.Fprintf(std.out, "%-24s %s\n", t.Name, t.About)
+		return err
+	})
 }
 
 type mappingTestCommand struct {

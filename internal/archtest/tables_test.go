@@ -50,7 +50,7 @@ var ranks = map[role]int{
 // clientImports lists what a client may import from this module in addition to its own
 // role and the public packages. A client talks to a server over the network and must
 // not share the server's code.
-var clientImports = []string{"internal/api/problem", string(observeRole), string(sysRole)}
+var clientImports = []string{"internal/api/problem", "internal/api/shape", string(observeRole), string(sysRole)}
 
 // standardOnly lists the packages that import only the standard library, with the
 // exceptions of each. Imports from this module are checked by roles.

@@ -368,6 +368,9 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 	return f, checkPattern(set, zoned)
 }
 
+// ErrNoZone means that a pattern of local times has no zone.
+var ErrNoZone = errors.New("has no %z: give a zone such as Europe/Berlin")
+
 // checkPattern returns an error unless a pattern that sets these says which instant a text is.
 func checkPattern(set map[string]bool, zoned bool) error {
 	for _, part := range []struct{ sets, name string }{{"Y", "year, such as %Y"}, {"m", "month, such as %m"}, {"d", "day, such as %d"}, {"M", "minute, such as %M"}} {
@@ -381,7 +384,7 @@ func checkPattern(set map[string]bool, zoned bool) error {
 	case set["I"] != set["p"]:
 		return errors.New("%I and %p go together")
 	case !set["z"] && !zoned:
-		return errors.New("has no %z: give a zone such as Europe/Berlin")
+		return ErrNoZone
 	}
 	return nil
 }

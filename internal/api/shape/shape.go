@@ -21,6 +21,8 @@ type Shape struct {
 	Places []Place // what is read of the source
 	Signs  []Sign  // by field
 
+	DecimalComma bool // values are written with one
+
 	where           []condition
 	device, gateway []text
 	devices         map[string]vitals.Name // by text; nil means that each text has its own name
@@ -158,6 +160,12 @@ func (t *Table) Compile(opt Options) (*Shape, error) {
 		if _, err := parseDecimal([]byte(text)); err == nil {
 			return nil, bad("missing", "%s is a number, and may be a value: give it to a sign", text)
 		}
+	}
+	if t.Decimal != "" && t.Decimal != "." && t.Decimal != "," {
+		return nil, bad("decimal", "neither a full stop nor a comma")
+	}
+	if s.DecimalComma = t.Decimal == ","; s.DecimalComma && t.Source != "csv" {
+		return nil, bad("decimal", `needs source = "csv"`)
 	}
 	if s.missing = none; len(t.Signs) == 0 {
 		return nil, bad("signs", "missing")
@@ -436,6 +444,11 @@ func (s *Shape) Fits(cells Cells) bool {
 	return true
 }
 
+// TakesReceived reports whether a time may be that of the reception.
+func (s *Shape) TakesReceived() bool {
+	return slices.ContainsFunc(s.times, func(w when) bool { return w.fixed == Received })
+}
+
 // Conditional reports whether there is anything that the Shape may not fit.
 func (s *Shape) Conditional() bool { return len(s.where) > 0 }
 
@@ -608,6 +621,12 @@ func (s *Shape) Value(sign *Sign, cells Cells) (v vitals.Value, got Got, err err
 			return 0, Nothing, errOtherUnit
 		}
 		text = bytes.TrimRight(text, " \u00a0\u202f")
+	}
+	if s.DecimalComma {
+		if bytes.IndexByte(text, '.') >= 0 { // which may be for thousands
+			return 0, Nothing, errNotNumber
+		}
+		text = bytes.ReplaceAll(text, []byte(","), []byte("."))
 	}
 	v, rounded, err := sign.value(text)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/internal/sys/tomlfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -23,6 +24,7 @@ type file struct {
 // A Table is a mapping as a file has it. Pointers are nil if they are not given, because "" is a place, too.
 type Table struct {
 	Name       string                   `toml:"name"`
+	About      string                   `toml:"about"` // for people
 	Source     string                   `toml:"source"`
 	Topic      string                   `toml:"topic"`
 	Where      map[string]tomlfile.Text `toml:"where"` // text that the source must have, by place
@@ -36,7 +38,8 @@ type Table struct {
 	Ambiguous  string                   `toml:"ambiguous"`
 	Months     []string                 `toml:"months"`
 	Missing    any                      `toml:"missing"`
-	Signs      map[string]SignTable     `toml:"signs"` // by field
+	Decimal    string                   `toml:"decimal"` // "," if values have a decimal comma
+	Signs      map[string]SignTable     `toml:"signs"`   // by field
 
 	// Of characteristics.
 	Decode         string  `toml:"decode"`
@@ -63,24 +66,36 @@ type SignTable struct {
 func Read(paths []string, use func(*Table) error) error {
 	n := 0
 	for _, path := range paths {
-		var f file
-		text, err := tomlfile.Read(path, maxFileBytes, &f)
+		text, err := sharedfile.Read(path, maxFileBytes)
 		if err != nil {
 			return err
 		}
-		for i, t := range f.Mapping {
-			if n++; n > maxMappings {
-				err = bad("name", "more than %d mappings", maxMappings)
-			} else {
-				err = use(t)
-			}
-			if err != nil {
-				return t.locate(path, text, i, err)
-			}
+		if err := read(path, text, &n, use); err != nil {
+			return err
 		}
-		if len(f.Mapping) == 0 {
-			return fmt.Errorf("%s: no [[mapping]]", path)
+	}
+	return nil
+}
+
+// read is Read for the text of one file; n counts the mappings.
+func read(path string, text []byte, n *int, use func(*Table) error) error {
+	var f file
+	if err := tomlfile.Decode(path, text, &f); err != nil {
+		return err
+	}
+	for i, t := range f.Mapping {
+		var err error
+		if *n++; *n > maxMappings {
+			err = bad("name", "more than %d mappings", maxMappings)
+		} else {
+			err = use(t)
 		}
+		if err != nil {
+			return t.locate(path, text, i, err)
+		}
+	}
+	if len(f.Mapping) == 0 {
+		return fmt.Errorf("%s: no [[mapping]]", path)
 	}
 	return nil
 }

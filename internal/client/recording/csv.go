@@ -46,6 +46,11 @@ type Counts struct {
 	Rows   int // all data rows
 	NoSign int // rows without a vital sign, skipped
 	Zeros  int // cells with a zero, which means "no signal", skipped
+
+	// Of files that a shape describes.
+	Missing int // cells with a text that is no value
+	Rounded int // values that were rounded
+	Ignored int // rows that the shape does not fit, skipped
 }
 
 // A RowError reports why a row is not a valid reading. Its text never contains a

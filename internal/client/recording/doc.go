@@ -1,4 +1,4 @@
-// Package recording reads files of readings: CSV with columns of any name, and
+// Package recording reads files of readings: CSV with columns of any name, other CSV as a shape describes it, and
 // NDJSON as Pulsegate exports it.
 //
 // # Promise

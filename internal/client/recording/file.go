@@ -14,9 +14,13 @@ const (
 	NDJSON = "ndjson"
 )
 
-// FormatOf returns the format for a file name's extension, or "" if it is unknown.
+// FormatOf returns the format for a file name's extension, or for the one before .gz or .zst, or "" if it is unknown.
 func FormatOf(name string) string {
-	switch strings.ToLower(filepath.Ext(name)) {
+	name = strings.ToLower(name)
+	for _, compressed := range []string{".gz", ".zst"} {
+		name = strings.TrimSuffix(name, compressed)
+	}
+	switch filepath.Ext(name) {
 	case ".csv":
 		return CSV
 	case ".ndjson", ".jsonl":

@@ -230,7 +230,7 @@ func TestRejected(t *testing.T) {
 					return rejected, lines
 				}
 				lines++
-				rejected = recording.AppendRejected(rejected, tt.format, r.Text(), row.Line, row.Field, `an "odd", reason`)
+				rejected = recording.AppendRejected(rejected, tt.format, ',', r.Text(), row.Line, row.Field, `an "odd", reason`)
 			}
 		}
 		got, lines := reject(tt.file)

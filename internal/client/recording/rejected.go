@@ -15,11 +15,14 @@ import (
 const RejectedColumns = "rejected_line,rejected_field,rejected_reason,"
 
 // AppendRejected appends a row that was rejected, as the file has it, to a file of the same format, with the line, the
-// field, which may be "", and the reason. After a row has been corrected there, a Reader reads it as that of the file.
-func AppendRejected(dst []byte, format string, row []byte, line int, field, reason string) []byte {
+// field, which may be "", and the reason. The delimiter is that of the cells of CSV. After a row has been corrected there, a Reader reads it as that of the file.
+func AppendRejected(dst []byte, format string, delimiter byte, row []byte, line int, field, reason string) []byte {
 	if format == CSV { // its cells need no quotes, so that Text can cut them off
 		cell := strings.NewReplacer(",", ";", `"`, "'")
-		return fmt.Appendf(dst, "%d,%s,%s,%s\n", line, cell.Replace(field), cell.Replace(reason), row)
+		if delimiter == ';' {
+			cell = strings.NewReplacer(";", ",", `"`, "'")
+		}
+		return fmt.Appendf(dst, "%[1]d%[2]c%[3]s%[2]c%[4]s%[2]c%[5]s\n", line, delimiter, cell.Replace(field), cell.Replace(reason), row)
 	}
 	object := jsontext.Value(row)
 	if object.Kind() != jsontext.KindBeginObject || !object.IsValid() {

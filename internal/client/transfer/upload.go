@@ -25,6 +25,11 @@ type Summary struct {
 	Rows   int `json:"rows"`    // rows of the file: stored, duplicate, rejected, failed or without a vital sign
 	NoSign int `json:"no_sign"` // rows without a vital sign, skipped
 	Zeros  int `json:"zeros"`   // zeros that mean "no signal", skipped
+
+	// Of files that a mapping describes.
+	Missing int `json:"missing,omitzero"` // cells with a text that is no value
+	Rounded int `json:"rounded,omitzero"` // values that were rounded
+	Ignored int `json:"ignored,omitzero"` // rows that the mapping does not fit, skipped
 }
 
 // A Refusal is a row of a recording that was not stored.
@@ -66,7 +71,7 @@ func Upload(ctx context.Context, client *Client, r recording.Reader, opt UploadO
 	u := &uploader{client: client, signs: r.Signs(), opt: opt}
 	for {
 		reading, line, err := r.Next()
-		u.count(r.Counts())
+		u.sum.Count(r.Counts())
 		var row *recording.RowError
 		switch {
 		case err == io.EOF:
@@ -87,9 +92,10 @@ func Upload(ctx context.Context, client *Client, r recording.Reader, opt UploadO
 	}
 }
 
-// count copies the counts of the recording.
-func (u *uploader) count(c recording.Counts) {
-	u.sum.Rows, u.sum.NoSign, u.sum.Zeros = c.Rows, c.NoSign, c.Zeros
+// Count copies the counts of a recording.
+func (s *Summary) Count(c recording.Counts) {
+	s.Rows, s.NoSign, s.Zeros = c.Rows, c.NoSign, c.Zeros
+	s.Missing, s.Rounded, s.Ignored = c.Missing, c.Rounded, c.Ignored
 }
 
 func (u *uploader) refuse(r Refusal) {

@@ -55,8 +55,12 @@ func Read(path string, maxBytes int64, into any) (text []byte, err error) {
 	if text, err = sharedfile.Read(path, maxBytes); err != nil {
 		return nil, err
 	}
-	err = toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(into)
-	return text, syntaxError(path, into, err)
+	return text, Decode(path, text, into)
+}
+
+// Decode decodes the text of a file to into.
+func Decode(path string, text []byte, into any) error {
+	return syntaxError(path, into, toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(into))
 }
 
 // syntaxError returns an error of the TOML decoder with the line.

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/codes"
+	"github.com/pulsegate/pulsegate/internal/api/shape"
+	"github.com/pulsegate/pulsegate/internal/client/recording"
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// shapeFlags choose how a file is written.
+type shapeFlags struct {
+	Mapping string `type:"path" env:"-" placeholder:"FILE" help:"File of mappings that say how other CSV is written."`
+	As      string `placeholder:"NAME" help:"Mapping to use, of --mapping or of the shipped ones, which 'pulsegate mapping list' prints."`
+	Zone    string `placeholder:"ZONE" help:"Zone of local times in the file, such as Europe/Berlin, for mappings without one."`
+}
+
+// shaped reports whether the file is read by a mapping.
+func (f *shapeFlags) shaped() bool { return f.Mapping != "" || f.As != "" }
+
+// tables returns the mappings of CSV files, of the file or of those that are shipped.
+func (f *shapeFlags) tables(use func(*shape.Table) error) error {
+	if f.Mapping != "" {
+		return shape.Read([]string{f.Mapping}, use)
+	}
+	return shape.ReadShipped(use)
+}
+
+// shapes returns the shapes that the flags choose.
+func (f *shapeFlags) shapes(signs *vitals.Signs) (chosen []*shape.Shape, err error) {
+	var names []string
+	err = f.tables(func(t *shape.Table) error {
+		if !slices.Contains(names, t.Name) {
+			names = append(names, t.Name)
+		}
+		if f.As != "" && t.Name != f.As {
+			return nil
+		}
+		t.Zone = cmp.Or(t.Zone, f.Zone)
+		s, err := compileCSV(t, signs)
+		if err != nil {
+			return err
+		}
+		chosen = append(chosen, s)
+		return nil
+	})
+	switch {
+	case err != nil && f.Zone == "" && errors.Is(err, shape.ErrNoZone):
+		return nil, settings.Usagef("%v, with --zone", err)
+	case err != nil:
+		return nil, settings.Usage(err)
+	case len(chosen) == 0:
+		return nil, settings.Usagef("--as: no mapping is named %s; there are %s", f.As, strings.Join(names, ", "))
+	}
+	return chosen, nil
+}
+
+// compileCSV returns the shape of a mapping of CSV files.
+func compileCSV(t *shape.Table, signs *vitals.Signs) (*shape.Shape, error) {
+	if t.Source != "csv" {
+		return nil, &vitals.FieldOf{Part: "source", Err: errors.New(`import reads only mappings with source = "csv"`)}
+	}
+	s, err := t.Compile(shape.Options{Table: codes.Table{Signs: signs}, DeviceKnown: true, Place: func(at string) error {
+		if strings.TrimSpace(at) == "" {
+			return errors.New("not the name of a column, nor its number, such as #3")
+		}
+		return nil
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if s.TakesReceived() {
+		return nil, &vitals.FieldOf{Part: "time", Err: errors.New(`a file has no time at which it was "received"`)}
+	}
+	if !slices.ContainsFunc(s.Places, func(p shape.Place) bool { return !strings.HasPrefix(p.At, "#") }) {
+		return nil, &vitals.FieldOf{Part: "signs", Err: errors.New("name at least one column: numbers alone fit every line")}
+	}
+	return s, nil
+}
+
+// openShaped returns the Reader of a file that a mapping describes, and prints what was recognised.
+func (c *importCommand) openShaped(file io.Reader, errOut io.Writer) (recording.Reader, error) {
+	shapes, err := c.shapes(c.signs)
+	if err != nil {
+		return nil, err
+	}
+	reader, found, err := recording.NewShaped(file, shapes, recording.Options{Signs: c.signs, Device: c.Device, Texts: c.Rejects != ""})
+	if err != nil {
+		return nil, err
+	}
+	c.delimiter = found.Delimiter
+	if !c.Quiet {
+		fmt.Fprintf(errOut, "recognised: mapping %s, %s, cells end with %q, columns named in line %d\n", found.Shape.Name, found.Encoding, found.Delimiter, found.HeaderLine)
+		if n := len(found.Unused); n > 0 {
+			fmt.Fprintf(errOut, "%d columns left out\n", n)
+		}
+	}
+	return reader, nil
+}
+
+// shownReadings is the number of readings that --dry-run prints.
+const shownReadings = 10
+
+// preview is upload for --dry-run: it sends nothing.
+func (c *importCommand) preview(_ context.Context, std stdio, _ *transfer.Client, _ io.Reader, reader recording.Reader, rejected *rejections) (sum transfer.Summary, err error) {
+	rules, err := vitals.NewValidator(c.signs.DefaultLimits())
+	if err != nil {
+		return sum, err
+	}
+	defer func() {
+		sum.Count(reader.Counts())
+		rejected.end(sum)
+	}()
+	refuse := func(line int, field string, err error) {
+		sum.Rejected++
+		rejected.add(transfer.Refusal{Line: line, Field: field, Reason: strings.TrimPrefix(err.Error(), "vitals: "), Row: reader.Text()})
+	}
+	for shown := 0; ; {
+		r, line, err := reader.Next()
+		var row *recording.RowError
+		switch {
+		case err == io.EOF:
+			return sum, nil
+		case errors.As(err, &row):
+			refuse(row.Line, row.Field, row.Err)
+			continue
+		case err != nil:
+			return sum, err
+		}
+		if broken, ok := errors.AsType[*vitals.FieldError](rules.Validate(&r, time.Now().UnixMilli())); ok {
+			refuse(line, broken.Field, broken.Err)
+			continue
+		}
+		if shown++; shown <= shownReadings {
+			if _, err := fmt.Fprintf(std.out, "%s\n", c.signs.AppendJSON(nil, &r)); err != nil {
+				return sum, err
+			}
+		}
+	}
+}

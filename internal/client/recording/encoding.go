@@ -1,0 +1,86 @@
+package recording
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// decoded returns the text of a file in UTF-8 without a byte order mark, and the name of its encoding.
+func decoded(file io.Reader) (text *bufio.Reader, encoding string) {
+	in := withoutMark(bufio.NewReader(file))
+	switch start, _ := in.Peek(2); string(start) {
+	case "\xff\xfe":
+		_, _ = in.Discard(2)
+		return bufio.NewReaderSize(&utf16Reader{in: in, order: binary.LittleEndian}, maxHeadBytes), "UTF-16"
+	case "\xfe\xff":
+		_, _ = in.Discard(2)
+		return bufio.NewReaderSize(&utf16Reader{in: in, order: binary.BigEndian}, maxHeadBytes), "UTF-16"
+	}
+	return bufio.NewReaderSize(in, maxHeadBytes), "UTF-8"
+}
+
+// A utf16Reader is the UTF-8 of a text in UTF-16. What is not UTF-16 becomes U+FFFD.
+type utf16Reader struct {
+	in    *bufio.Reader
+	order binary.ByteOrder
+	ready []byte
+	high  rune // the first half of a pair
+}
+
+func (u *utf16Reader) Read(p []byte) (int, error) {
+	for len(u.ready) == 0 {
+		var unit [2]byte
+		if _, err := io.ReadFull(u.in, unit[:]); err != nil {
+			if err == io.EOF && u.high != 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, err
+		}
+		r := rune(u.order.Uint16(unit[:]))
+		if u.high != 0 {
+			r, u.high = utf16.DecodeRune(u.high, r), 0
+		} else if utf16.IsSurrogate(r) {
+			u.high = r
+			continue
+		}
+		u.ready = utf8.AppendRune(u.ready[:0], r)
+	}
+	n := copy(p, u.ready)
+	u.ready = u.ready[n:]
+	return n, nil
+}
+
+// maxZstdWindow bounds the memory in which a file is decompressed.
+const maxZstdWindow = 32 << 20
+
+// Decompress returns the content of a file that gzip or zstd has compressed, as its first bytes say, and any other file
+// as it is. closeFile must be called when it is not read any more.
+func Decompress(file io.Reader) (content io.Reader, closeFile func(), err error) {
+	in, none := bufio.NewReader(file), func() {}
+	start, err := in.Peek(4)
+	if err != nil && err != io.EOF {
+		return nil, none, err
+	}
+	switch {
+	case len(start) > 1 && start[0] == 0x1f && start[1] == 0x8b:
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, none, fmt.Errorf("decompress: %w", err)
+		}
+		return z, func() { _ = z.Close() }, nil
+	case string(start) == "\x28\xb5\x2f\xfd":
+		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		if err != nil {
+			return nil, none, fmt.Errorf("decompress: %w", err)
+		}
+		return z, z.Close, nil
+	}
+	return in, none, nil
+}
