@@ -81,7 +81,7 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 	if left := recording.LeftOut(reader); len(left) > 0 && !c.Quiet {
 		fmt.Fprintf(std.err, "columns left out: %s\n", strings.Join(left, ", "))
 	}
-	rejected := rejections{out: std.err, quiet: c.Quiet, format: c.Format, delimiter: c.delimiter}
+	rejected := rejections{out: std.err, quiet: c.Quiet, format: c.Format, delimiter: c.delimiter, shaped: c.shaped()}
 	var rejects *output
 	if c.Rejects != "" {
 		if rejects, err = createOutput("--rejects", c.Rejects); err != nil {
@@ -334,6 +334,7 @@ type rejections struct {
 	file      *bufio.Writer // of --rejects; nil without
 	format    string        // of the file
 	delimiter byte          // of its cells
+	shaped    bool          // the file is read by a mapping, so that nothing shifts it
 	text      []byte        // buffer
 
 	// The rows whose times the server rejected.
@@ -378,7 +379,7 @@ func (p *rejections) end(sum transfer.Summary) {
 			fmt.Fprintf(p.out, "%d of %d rows: %s\n", cause.n, sum.Rows, cause.text)
 		}
 	}
-	if p.ahead+p.old+p.expired > 0 && sum.Stored+sum.Duplicate == 0 {
+	if p.ahead+p.old+p.expired > 0 && sum.Stored+sum.Duplicate == 0 && !p.shaped {
 		fmt.Fprintln(p.out, "If the dates of the whole recording are shifted, as de-identification does, '--shift-to now' moves all its rows.")
 	}
 }

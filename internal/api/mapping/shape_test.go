@@ -4,7 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/mapping"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -34,6 +36,23 @@ signs = { spo2_pct = { at = "/spo2", missing = 255 }, pulse_rate_bpm = { at = "/
 		if got := decode(t, set.Named("m"), vitals.Origin{}, `{"id":"d",`+tt.members+`}`); strings.TrimSpace(got) != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.members, got, tt.want)
 		}
+	}
+}
+
+// TestMissingAccepted compares a number that is no value with the range of a server.
+func TestMissingAccepted(t *testing.T) {
+	_, path, err := read(t, `[[mapping]]
+name = "m"
+device = "/id"
+time = "received"
+signs.heart_rate_bpm = { at = "/hr", missing = 350 }
+`)
+	try(t, err)
+	accepted := signs(t).DefaultLimits().Accepted
+	accepted[vitals.HeartRate] = vitals.Range{Min: 20_00, Max: 400_00}
+	_, err = mapping.Read([]string{path}, codes.Table{Signs: signs(t)}, &accepted, topic)
+	if err == nil || !strings.Contains(err.Error(), "350 is in the accepted range") {
+		t.Errorf("with a range up to 400: %v", err)
 	}
 }
 

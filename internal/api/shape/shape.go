@@ -156,8 +156,9 @@ func (t *Table) Compile(opt Options) (*Shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, text := range none {
-		if _, err := parseDecimal([]byte(text)); err == nil {
+	for i, text := range none {
+		none[i] = strings.TrimSpace(text)
+		if digits := strings.TrimLeft(none[i], "+-"); digits != "" && '0' <= digits[0] && digits[0] <= '9' {
 			return nil, bad("missing", "%s is a number, and may be a value: give it to a sign", text)
 		}
 	}
@@ -354,7 +355,7 @@ func (t *SignTable) compile(field string, c *compiler) (s Sign, err error) {
 	if err := t.scale(&s); err != nil {
 		return s, err
 	}
-	return s, t.setMissing(&s, c.opt)
+	return s, t.setMissing(&s, c.opt, c.shape.DecimalComma)
 }
 
 // ofPart checks a sign that a part of a characteristic has.
@@ -412,7 +413,7 @@ func (t *SignTable) scale(s *Sign) error {
 }
 
 // setMissing sets which texts and numbers are no values.
-func (t *SignTable) setMissing(s *Sign, opt *Options) error {
+func (t *SignTable) setMissing(s *Sign, opt *Options, decimalComma bool) error {
 	accepted := s.Definition.Accepted
 	if opt.Accepted != nil {
 		accepted = opt.Accepted[s.Number]
@@ -423,9 +424,10 @@ func (t *SignTable) setMissing(s *Sign, opt *Options) error {
 	}
 	for _, text := range all {
 		m := missing{text: strings.TrimSpace(text)}
-		if d, err := parseDecimal([]byte(text)); err == nil {
+		plain := s.plain([]byte(m.text), decimalComma)
+		if d, err := parseDecimal(plain); err == nil {
 			m.number = &d
-			if v, _, err := s.value([]byte(text)); err == nil && accepted.Contains(v) {
+			if v, _, err := s.value(plain); err == nil && accepted.Contains(v) {
 				return fmt.Errorf("missing: %s is in the accepted range, and may be a value", text)
 			}
 		}
@@ -638,6 +640,15 @@ func (s *Shape) Value(sign *Sign, cells Cells) (v vitals.Value, got Got, err err
 	return v, Measured, nil
 }
 
+// plain returns a text without the suffix of the sign, and with a decimal point.
+func (s *Sign) plain(text []byte, decimalComma bool) []byte {
+	text = bytes.TrimRight(bytes.TrimSuffix(text, []byte(s.suffix)), " \u00a0\u202f")
+	if decimalComma {
+		text = bytes.ReplaceAll(text, []byte(","), []byte("."))
+	}
+	return text
+}
+
 // isMissing reports whether a text is no value.
 func (s *Shape) isMissing(sign *Sign, text []byte) bool {
 	if len(s.missing)+len(sign.missing) == 0 {
@@ -651,7 +662,7 @@ func (s *Shape) isMissing(sign *Sign, text []byte) bool {
 		if m.number == nil {
 			return m.text == string(text)
 		}
-		d, err := parseDecimal(text)
+		d, err := parseDecimal(sign.plain(text, s.DecimalComma))
 		return err == nil && d.rat().Cmp(m.number.rat()) == 0
 	})
 }

@@ -26,7 +26,11 @@ func decoded(file io.Reader) (text *bufio.Reader, encoding string) {
 	return bufio.NewReaderSize(in, maxHeadBytes), "UTF-8"
 }
 
-// A utf16Reader is the UTF-8 of a text in UTF-16. What is not UTF-16 becomes U+FFFD.
+// noUTF8 is a byte that no text in UTF-8 has.
+const noUTF8 = 0xff
+
+// A utf16Reader is the UTF-8 of a text in UTF-16. A half of a pair that stands alone becomes noUTF8, so that its cell is
+// rejected.
 type utf16Reader struct {
 	in    *bufio.Reader
 	order binary.ByteOrder
@@ -43,14 +47,23 @@ func (u *utf16Reader) Read(p []byte) (int, error) {
 			}
 			return 0, err
 		}
-		r := rune(u.order.Uint16(unit[:]))
-		if u.high != 0 {
-			r, u.high = utf16.DecodeRune(u.high, r), 0
-		} else if utf16.IsSurrogate(r) {
-			u.high = r
-			continue
+		r, high := rune(u.order.Uint16(unit[:])), u.high
+		u.high, u.ready = 0, u.ready[:0]
+		if high != 0 {
+			if pair := utf16.DecodeRune(high, r); pair != utf8.RuneError {
+				u.ready = utf8.AppendRune(u.ready, pair)
+				continue
+			}
+			u.ready = append(u.ready, noUTF8)
 		}
-		u.ready = utf8.AppendRune(u.ready[:0], r)
+		switch {
+		case 0xd800 <= r && r < 0xdc00:
+			u.high = r
+		case utf16.IsSurrogate(r):
+			u.ready = append(u.ready, noUTF8)
+		default:
+			u.ready = utf8.AppendRune(u.ready, r)
+		}
 	}
 	n := copy(p, u.ready)
 	u.ready = u.ready[n:]

@@ -107,7 +107,7 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 	if opt.Texts {
 		s.tape = &tape{file: in}
 		in = s.tape
-		s.text = []byte(strings.Join(header, string(s.comma)))
+		s.text = []byte(head[found.HeaderLine-1])
 	}
 	s.again = isRejected(header)
 	s.bound = &boundedReader{file: in}
@@ -145,7 +145,7 @@ func peekLines(file *bufio.Reader) (lines []string, err error) {
 func findHeader(lines []string, shapes []*shape.Shape) (found *Recognised, header []string) {
 	delimiters := []byte{',', ';', '\t'}
 	for i, line := range lines {
-		if sep, ok := strings.CutPrefix(line, "sep="); ok && i == 0 && len(sep) == 1 {
+		if sep, ok := strings.CutPrefix(line, "sep="); ok && i == 0 && len(sep) == 1 && strings.Contains(",;\t", sep) {
 			delimiters = []byte(sep)
 			continue
 		}
@@ -349,16 +349,16 @@ func (s *shapedReader) row(row []string) (r vitals.Reading, ignored bool, _ *Row
 	if r.Values.IsZero() {
 		return r, false, nil
 	}
-	if err := f.When(f.cells, shape.Moment{Rules: s.rules, NowUnixMs: vitals.MaxTimeUnixMs}, &r); err != nil {
-		return r, false, &RowError{Field: "time", Err: err}
-	}
-	r.TimeUnixMs += s.opt.ShiftMs
 	if field, err := f.Origin(f.cells, vitals.Origin{}, &r); err != nil {
 		if !errors.Is(err, vitals.ErrMissing) || field != "device" || s.opt.Device.IsZero() {
 			return r, false, &RowError{Field: field, Err: err}
 		}
 		r.Device = s.opt.Device
 	}
+	if err := f.When(f.cells, shape.Moment{Rules: s.rules, NowUnixMs: vitals.MaxTimeUnixMs}, &r); err != nil {
+		return r, false, &RowError{Field: "time", Err: err}
+	}
+	r.TimeUnixMs += s.opt.ShiftMs
 	return r, false, nil
 }
 

@@ -52,15 +52,21 @@ type UploadOptions struct {
 
 // An uploader is the state of Upload.
 type uploader struct {
-	client  *Client
-	signs   *vitals.Signs
-	opt     UploadOptions
-	sum     Summary
-	body    []byte
-	lines   []int    // line of each reading in the batch
-	rows    [][]byte // text of its row
-	valuesN []int    // number of values of each reading in the batch
+	client *Client
+	signs  *vitals.Signs
+	opt    UploadOptions
+	sum    Summary
+	body   []byte
+	lines  []int    // line of each reading in the batch
+	rows   [][]byte // text of its row
+
+	textBytes int // of rows
+
+	valuesN []int // number of values of each reading in the batch
 }
+
+// maxTextBytes bounds the texts of the rows in a batch, which are kept for those that the server rejects.
+const maxTextBytes = 8 << 20
 
 // Upload sends all readings of r. The Summary is valid even with an error, which means
 // that not all of r was sent.
@@ -84,7 +90,7 @@ func Upload(ctx context.Context, client *Client, r recording.Reader, opt UploadO
 			return u.sum, errors.Join(u.flush(ctx), err)
 		}
 		u.add(&reading, line, r.Text())
-		if len(u.lines) == opt.Batch {
+		if len(u.lines) == opt.Batch || u.textBytes > maxTextBytes {
 			if err := u.flush(ctx); err != nil {
 				return u.sum, err
 			}
@@ -115,6 +121,7 @@ func (u *uploader) add(r *vitals.Reading, line int, row []byte) {
 	u.body = u.signs.AppendJSON(u.body, r)
 	u.lines = append(u.lines, line)
 	u.rows = append(u.rows, bytes.Clone(row))
+	u.textBytes += len(row)
 	u.valuesN = append(u.valuesN, bits.OnesCount32(r.Values.Present()))
 }
 
@@ -124,7 +131,10 @@ func (u *uploader) flush(ctx context.Context) error {
 	if n == 0 {
 		return nil
 	}
-	defer func() { u.lines, u.rows, u.valuesN = u.lines[:0], u.rows[:0], u.valuesN[:0] }()
+	defer func() {
+		clear(u.rows)
+		u.lines, u.rows, u.valuesN, u.textBytes = u.lines[:0], u.rows[:0], u.valuesN[:0], 0
+	}()
 	u.body = append(u.body, ']')
 	u.sum.Sent += n
 	answer, err := u.client.SendBatch(ctx, u.body, n)

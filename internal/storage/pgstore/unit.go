@@ -103,7 +103,7 @@ func (w ledger) Find(i int) (have *vitals.Values, others bool, rejected storage.
 	others = later.Shared || !later.NamesGateway(&w.part[i].Reading.Gateway)
 	it := &w.items[w.order[i]]
 	if w.retried && it.tried != 0 {
-		if _, _, outcome := storage.Merge(&later.Values, &it.e.Reading.Values); outcome == storage.Duplicate {
+		if _, _, outcome := storage.Merge(&later.Values, &it.e.Reading.Values); outcome == storage.Duplicate && !(it.e.Relayed && later.Lacks(it.e.Reading)) {
 			others = false // the earlier attempt has written it, and needed no permission for that
 		}
 	}
