@@ -13,7 +13,12 @@ INPUTS ?= 16
 # Many tests wait for processes, timeouts and disks, so more of them run in parallel
 # than there are processors.
 # Linking without data for debuggers takes half of the time.
-GOTEST = go test -vet=off -ldflags=-w -timeout 30m -p 3 -parallel 6
+# On a slow machine fewer run at a time, because others would time out.
+ifndef SLOW
+export SLOW := $(or $(shell .ci/slow),0)
+endif
+few = $(if $(filter 1,$(SLOW)),$1,$2)
+GOTEST = go test -vet=off -ldflags=-w -timeout 60m -p $(call few,2,3) -parallel $(call few,3,6)
 # The packages whose tests take longest start first.
 LONG = ./internal/storage/pgstore ./internal/storage/pebblestore ./internal/api/mqtt ./internal/api/ingest ./internal/api/alert
 # Without -trimpath, the build cache of one checkout does not serve another.
@@ -44,7 +49,7 @@ help: ## list the targets
 # waits for downloads.
 test: ## check everything: set-up, lint, all tests
 	@.ci/setup & setup=$$!; go build -ldflags=-w -o bin/test/ ./cmd/pulsegate; built=$$?; wait $$setup && exit $$built
-	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain browser-check race-short docs-short deploy-short gorilla-suite lint-short
+	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=$(call few,2,3) --output-sync=target BESIDE=1 cluster-short plain browser-check race-short docs-short deploy-short gorilla-suite lint-short
 
 test-short: ## go vet and quick tests: a minute, without root and devices
 	go vet ./... && $(GOTEST) -short ./...
