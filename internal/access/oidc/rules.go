@@ -97,7 +97,7 @@ func (t *table) to(r *rule) *invalid {
 		{len(r.path) > 0 && len(r.path) <= maxPath && !slices.ContainsFunc(r.path, func(name string) bool { return name == "" || len(name) > maxValueBytes }),
 			"claim", `not the name of a claim such as "groups", or a list of names such as ["realm_access", "roles"]`},
 		{t.Value != "" && len(t.Value) <= maxValueBytes, "value", fmt.Sprintf("not a text of 1 to %d bytes", maxValueBytes)},
-		{rightsErr == nil, "rights", "not a list of write, read, admin and relay, each at most once"},
+		{rightsErr == nil, "rights", "not a list of write, read, admin and relay, each at most once, relay with write"},
 		{devicesErr == nil, "devices", "no name of a device begins with this"},
 		{gatewayErr == nil, "gateway", "not a name of 1 to 64 letters, digits, and . _ : -"},
 		{subjectsErr == nil && (!bound || len(t.Subjects) > 0), "subjects", "not 1 to 16 distinct texts, each 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"},

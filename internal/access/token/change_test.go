@@ -80,7 +80,9 @@ func TestCreateRejects(t *testing.T) {
 	}{
 		{"no gateway", func(s *token.Token) { s.Gateway = name(t, "") }},
 		{"no rights", func(s *token.Token) { s.Rights = 0 }},
-		{"unknown rights", func(s *token.Token) { s.Rights = 8 }},
+		{"unknown rights", func(s *token.Token) { s.Rights = token.Relay << 1 }},
+		{"a right that is never named", func(s *token.Token) { s.Rights = token.ReadSubjects }},
+		{"relay without write", func(s *token.Token) { s.Rights = token.Relay }},
 		{"admin with devices", func(s *token.Token) { s.Rights, s.Devices = token.Admin, name(t, "ppg-") }},
 		{"expired", func(s *token.Token) { s.Expires = epoch }},
 		{"half a limit", func(s *token.Token) { s.Limit.PerSecond = 1 }},

@@ -217,8 +217,8 @@ func (t *Token) check() error {
 	switch {
 	case t.Gateway.IsZero():
 		return errors.New("the gateway is missing")
-	case t.Rights == 0 || !(Write | Read | Admin | Relay).Has(t.Rights):
-		return errors.New("the rights are missing")
+	case t.Rights.check() != nil:
+		return t.Rights.check()
 	case t.Rights.Has(Admin) && !t.Devices.IsZero():
 		return errors.New("the admin right cannot be limited to devices")
 	case !writable(t.Created) || !t.Expires.IsZero() && !writable(t.Expires):

@@ -2,6 +2,7 @@ package token
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -41,8 +42,19 @@ func (r Rights) String() string {
 	return strings.Join(names, ",")
 }
 
+// check returns an error if no token may have r.
+func (r Rights) check() error {
+	switch {
+	case r == 0 || !(Write | Read | Admin | Relay).Has(r):
+		return errors.New("the rights are missing")
+	case r.Has(Relay) && !r.Has(Write):
+		return errors.New("the right relay does nothing without write")
+	}
+	return nil
+}
+
 // ParseRights parses a comma-separated list such as "write,read", in any order. The
-// list must have at least one right and no duplicates.
+// list must have at least one right and no duplicates, and relay needs write.
 func ParseRights(text string) (Rights, error) {
 	var r Rights
 	for name := range strings.SplitSeq(text, ",") {
@@ -56,6 +68,9 @@ func ParseRights(text string) (Rights, error) {
 			return 0, errors.New("token: rights are a comma-separated list of write, read, admin and relay, each at most once")
 		}
 		r |= right
+	}
+	if err := r.check(); err != nil {
+		return 0, fmt.Errorf("token: %w", err)
 	}
 	return r, nil
 }
