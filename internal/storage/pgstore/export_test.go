@@ -30,6 +30,10 @@ func CreatePartition(s *Store, conn *pgx.Conn, partition int64) error {
 	return s.writer.partitions.create(conn, partition)
 }
 
+// CreateWithin sets the time that PostgreSQL may take to create a partition: on a slow machine, readings would be stored
+// in the default partition where a test needs one of their own.
+func CreateWithin(s *Store, timeout string) { s.writer.partitions.createWithin = timeout }
+
 // LockOf returns the key of the advisory lock of those who create partitions.
 func LockOf(s *Store) int64 { return s.lockKey }
 

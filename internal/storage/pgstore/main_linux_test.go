@@ -90,6 +90,7 @@ func open(t testing.TB, o pgstore.Options) *pgstore.Store {
 	t.Helper()
 	s, err := pgstore.Open(context.Background(), o)
 	try(t, err)
+	pgstore.CreateWithin(s, "1min")
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

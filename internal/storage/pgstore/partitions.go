@@ -27,6 +27,8 @@ type partitions struct {
 	mu   sync.Mutex
 	shut map[int64]time.Time // guarded by mu; until when readings of partitions that cannot be written are rejected
 
+	createWithin string // the time that PostgreSQL may take to create a partition, as its setting statement_timeout has it
+
 	failed sync.Map // the times until which partitions that could not be created are not tried again, by number
 }
 
@@ -169,14 +171,14 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	after, _ := until.(time.Time)
 	own := s.own(partition) && time.Now().After(after)
 	results, err := conn.PgConn().Exec(context.Background(), s.sql.of(strings.NewReplacer(
-		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end, "WAIT_", lockTimeout, "OWN_", fmt.Sprint(own),
+		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end, "WAIT_", lockTimeout, "WITHIN", s.createWithin, "OWN_", fmt.Sprint(own),
 	).Replace(`DO $$ BEGIN
 	IF OWN_ AND to_regclass('TABLE_') IS NULL THEN
 		LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE; -- first, as in hold: others that hold it wait for this session
 		PERFORM pg_advisory_xact_lock(KEY_);
 	END IF;
 END $$;
-SET LOCAL statement_timeout = '500ms';
+SET LOCAL statement_timeout = 'WITHIN';
 DO $$ BEGIN
 	IF OWN_ AND to_regclass('TABLE_') IS NULL THEN
 		BEGIN

@@ -46,7 +46,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	signs := vitals.NewSigns()
 	db := &database{opt: opt, sql: newStatements(opt.Schema, signs), lockKey: lockKey("schema", opt.Schema), signs: signs, marks: newMarks()}
 	db.unswept.Store(true)
-	r, p := &reader{db}, &partitions{database: db, shut: map[int64]time.Time{}}
+	r, p := &reader{db}, &partitions{database: db, createWithin: "500ms", shut: map[int64]time.Time{}}
 	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}, healer: &healer{changelog{db}}}
 	s.remover = &remover{db, s.subjects, p}
 	s.writer = &writer{database: db, registry: registry{known: map[vitals.Name]*known{}, settlesFor: settlesFor}, partitions: p, works: sync.Pool{New: func() any { return &work{} }}}
