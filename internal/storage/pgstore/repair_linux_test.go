@@ -205,6 +205,9 @@ func TestRepairRecords(t *testing.T) {
 				if i%2 == 0 {
 					e.Unit = 2
 				}
+			case 3: // completes with an offset alone
+				e.Relayed = true
+				e.Reading.UTCOffset = vitals.MakeUTCOffset(120)
 			}
 			group = append(group, e)
 		}

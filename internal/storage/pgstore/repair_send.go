@@ -88,7 +88,7 @@ func (b *batch) add(e *history.Entry, all removals) {
 
 // addReading adds a reading of an entry.
 func (b *batch) addReading(e *history.Entry, reading *history.Reading) {
-	b.readings = append(b.readings, &storage.Entry{Reading: &reading.Reading, ReceivedUnixMs: reading.ReceivedUnixMs})
+	b.readings = append(b.readings, &storage.Entry{Reading: &reading.Reading, ReceivedUnixMs: reading.ReceivedUnixMs, Relayed: reading.Relayed})
 	b.acknowledged = append(b.acknowledged, e.UnixMs)
 }
 

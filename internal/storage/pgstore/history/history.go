@@ -40,6 +40,7 @@ type Mark struct {
 type Reading struct {
 	vitals.Reading
 	ReceivedUnixMs int64
+	Relayed        bool // see storage.Entry
 }
 
 // An Entry is an acknowledged transaction. It has readings or assignments.

@@ -41,7 +41,7 @@ func anyReadings(rng *rand.Rand, n int) []*storage.Entry {
 				}
 			}
 		}
-		all[i] = &storage.Entry{Reading: r, ReceivedUnixMs: received[rng.IntN(len(received))] ^ rng.Int64N(4)}
+		all[i] = &storage.Entry{Reading: r, ReceivedUnixMs: received[rng.IntN(len(received))] ^ rng.Int64N(4), Relayed: rng.IntN(3) == 0}
 	}
 	slices.SortStableFunc(all, func(a, b *storage.Entry) int {
 		return cmp.Or(a.Reading.Device.Compare(&b.Reading.Device), cmp.Compare(a.Reading.TimeUnixMs, b.Reading.TimeUnixMs))
@@ -76,7 +76,7 @@ func TestModel(t *testing.T) {
 			want.Assignments = slices.Clone(e.Assignments)
 			clear(e.Assignments) // they are not retained
 			for _, r := range readings {
-				want.Readings = append(want.Readings, history.Reading{Reading: *r.Reading, ReceivedUnixMs: r.ReceivedUnixMs})
+				want.Readings = append(want.Readings, history.Reading{Reading: *r.Reading, ReceivedUnixMs: r.ReceivedUnixMs, Relayed: r.Relayed})
 				*r.Reading, *r = vitals.Reading{}, storage.Entry{}
 			}
 			kept = append(kept, want)

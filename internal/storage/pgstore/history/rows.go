@@ -19,12 +19,13 @@ import (
 //	offset    vitals.UTCOffset
 //	presence  bit set of the signs
 //
-// bits says which of the first four differ. time, receipt and values, in the order of signs, are differences. Numbers are varints.
+// bits says which of the first four differ, and whether the reading was relayed: see storage.Entry. time, receipt and values, in the order of signs, are differences. Numbers are varints.
 const (
 	otherDevice = 1 << iota
 	otherGateway
 	otherOffset
 	otherPresence
+	relayed
 	allBits = 1<<iota - 1
 )
 
@@ -61,6 +62,9 @@ func (w *encoder) encode(readings []*storage.Entry) []byte {
 		r := e.Reading
 		head := len(b)
 		b = append(b, 0)
+		if e.Relayed {
+			b[head] |= relayed
+		}
 		if r.Device != *device {
 			b[head] |= otherDevice
 			before := text
@@ -170,6 +174,7 @@ func decodeRows(rows []byte) (all []Reading, err error) {
 			}
 			present = uint32(signs)
 		}
+		r.Relayed = head&relayed != 0
 		r.TimeUnixMs += p.int()
 		r.ReceivedUnixMs += p.int()
 		r.Values.Reset()
