@@ -468,7 +468,7 @@ func pageWithoutSecret(t *testing.T, k *keycloak, g *guide) {
 	addr := freeAddr(t)
 	page := "http://" + addr + "/"
 	k.do("PUT", "/clients/"+k.id("/clients?clientId=pulsegate"), map[string]any{"clientId": "pulsegate", "publicClient": true, "redirectUris": []string{page + "v1/session/callback"}}, nil)
-	serve(t, "--addr="+addr, "--oidc-issuer="+issuer, "--oidc-client-id=pulsegate", "--oidc-page="+page, "--access-rules="+filepath.Join(g.dir, "access.toml"), "--audit=")
+	serve(t, "--addr="+addr, "--oidc-issuer="+issuer, "--oidc-client-id=pulsegate", "--public-url="+page, "--access-rules="+filepath.Join(g.dir, "access.toml"), "--audit=")
 	p := open(t, page)
 	p.press("Sign in with your account")
 	atKeycloak(p)

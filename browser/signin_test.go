@@ -92,7 +92,7 @@ func serveHouse(t *testing.T, args ...string) (*server, *house) {
 	try(t, os.WriteFile(filepath.Join(dir, "secret"), []byte(clientSecret+"\n"), 0o600))
 	return serve(t, append([]string{
 		"--addr=" + addr, "--oidc-issuer=" + issuer, "--oidc-client-id=pulsegate", "--oidc-client-secret-file=" + filepath.Join(dir, "secret"),
-		"--oidc-page=" + h.page, "--access-rules=" + h.rules, "--audit=" + filepath.Join(dir, "audit"), "--oidc-scopes=offline_access",
+		"--public-url=" + h.page, "--access-rules=" + h.rules, "--audit=" + filepath.Join(dir, "audit"), "--oidc-scopes=offline_access",
 	}, args...)...), h
 }
 

@@ -34,7 +34,7 @@ func TestNoSecretsInOutput(t *testing.T) {
 		t.Fatal(errs)
 	}
 	p := start(t, bin, filepath.Join(dir, "data"), "--tokens="+file, "--admin-addr=127.0.0.1:0",
-		"--log-level=debug", "--access-log=all", "--access-log-budget=100000", "--log-budget=100000", "--log-budget-bytes=100000000")
+		"--log-level=debug", "--access-log=all", "--log-budget=100000")
 	const value = "97.53" // of every reading
 	var shown bytes.Buffer
 	ask := func(base, method, path, body string, header ...string) int {

@@ -65,7 +65,7 @@ func TestAlertsPrivate(t *testing.T) {
 	certtest.Write(t, file, []byte(rule("Low", 90)))
 	am, collector := record(t), record(t)
 	p := start(t, program(t), filepath.Join(dir, "data"), "--admin-addr=127.0.0.1:0", "--alerts="+file, "--alertmanager="+am.URL, "--alertmanager-every=1s",
-		"--otlp-endpoint="+collector.URL, "--trace-sample=1", "--trace-slow=0s")
+		"--otlp-endpoint="+collector.URL, "--trace-sample=1")
 	resp, text := fetch(t, http.MethodPost, "http://"+p.admin+"/admin/subject/assign",
 		fmt.Sprintf(`{"device":"marked","subject":"SUBJECT-4711","from":%q}`, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)), "Content-Type", "application/json")
 	if resp.StatusCode/100 != 2 {

@@ -211,13 +211,14 @@ func TestAlertmanagers(t *testing.T) {
 	ca := certtest.New("ca")
 	certtest.Write(t, filepath.Join(dir, "ca.pem"), ca.PEM)
 	certtest.Write(t, filepath.Join(dir, "alerts.toml"), []byte(rule("Low", 90)))
-	certtest.Write(t, filepath.Join(dir, "secret"), []byte("s3cret\n"))
+	certtest.Write(t, filepath.Join(dir, "password"), []byte("pulsegate:s3cret\n"))
+	certtest.Write(t, filepath.Join(dir, "token"), []byte("s3cret\n"))
 	for name, tt := range map[string]struct {
 		header string
-		flags  []string
+		file   string
 	}{
-		"basic authentication": {"Basic cHVsc2VnYXRlOnMzY3JldA==", []string{"--alertmanager-user=pulsegate", "--alertmanager-password-file=" + filepath.Join(dir, "secret")}},
-		"bearer token":         {"Bearer s3cret", []string{"--alertmanager-token-file=" + filepath.Join(dir, "secret")}},
+		"basic authentication": {"Basic cHVsc2VnYXRlOnMzY3JldA==", "password"},
+		"bearer token":         {"Bearer s3cret", "token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -227,7 +228,10 @@ func TestAlertmanagers(t *testing.T) {
 			silent, err := net.Listen("tcp", "127.0.0.1:0") // connections wait in its backlog for ever
 			try(t, err)
 			defer silent.Close()
-			args := append([]string{"--admin-addr=127.0.0.1:0", "--alerts=" + filepath.Join(dir, "alerts.toml"), "--alertmanager-ca=" + filepath.Join(dir, "ca.pem"), "--alertmanager-every=1s"}, tt.flags...)
+			args := []string{
+				"--admin-addr=127.0.0.1:0", "--alerts=" + filepath.Join(dir, "alerts.toml"), "--alertmanager-ca=" + filepath.Join(dir, "ca.pem"),
+				"--alertmanager-every=1s", "--alertmanager-credentials-file=" + filepath.Join(dir, tt.file),
+			}
 			for _, url := range []string{first.URL, "https://" + silent.Addr().String(), stranger.URL, second.URL} {
 				args = append(args, "--alertmanager="+url)
 			}

@@ -14,7 +14,7 @@ func TestHangup(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pulsegate.toml")
 	try(t, os.WriteFile(path, nil, 0o600))
-	p := start(t, program(t), filepath.Join(dir, "data"), "--config="+path, "--access-log-budget=7")
+	p := start(t, program(t), filepath.Join(dir, "data"), "--config="+path, "--log-budget=7")
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(p.stderr())
@@ -33,18 +33,18 @@ func TestHangup(t *testing.T) {
 		p.awaitLine(want, times)
 	}
 	get()
-	hangup("[serve]\naccess-log = 'all'\naccess-log-budget = 1\nmax-readings = 1000\n", `msg="log settings reloaded" level=INFO access_log=all`, 1)
-	p.awaitLine(`msg="changed settings require a restart" settings=max-readings`, 1)
+	hangup("[serve]\naccess-log = 'all'\nlog-budget = 1\nmax-wait = '3s'\n", `msg="log settings reloaded" level=INFO access_log=all`, 1)
+	p.awaitLine(`msg="changed settings require a restart" settings=max-wait`, 1)
 	get()
 	get()
-	p.awaitLine("msg=request ", 2) // the budget of the flag, not of the file
+	p.awaitLine("msg=request ", 2)
 	hangup("[serve]\naccess-log = 'some'\n", `msg="reload failed in part" error="settings are unchanged: `, 1)
 	if !strings.Contains(p.stderr(), path+`:2: serve.access-log: \"some\" is not one of off, errors, all`) {
 		t.Error("the log does not report the problem")
 	}
 	get()
 	p.awaitLine("msg=request ", 3)
-	hangup("[serve]\naccess-log = 'errors'\nlog-level = 'debug'\nmax-readings = 1000\n", `msg="log settings reloaded" level=DEBUG access_log=errors`, 1)
+	hangup("[serve]\naccess-log = 'errors'\nlog-level = 'debug'\nmax-wait = '3s'\n", `msg="log settings reloaded" level=DEBUG access_log=errors`, 1) // the budget of the flag, not of the file
 	get()
 	try(t, os.Remove(path))
 	p.signal(syscall.SIGHUP)

@@ -49,7 +49,7 @@ func store(client *http.Client, url string, n int) int {
 // Seen to fail without shares, when the other address is refused, and when idle connections of the
 // full lane are not evicted: the same address is rejected for the idle timeout.
 func TestFairConnections(t *testing.T) {
-	lanes(t, []string{"--max-conns=20", "--idle-timeout=1h"}, func(t *testing.T, p *process) {
+	lanes(t, []string{"--max-conns=20", "--read-timeout=1h"}, func(t *testing.T, p *process) {
 		for range 200 {
 			conn := connect(t, p.addr)
 			_, _ = io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") // some are closed at once

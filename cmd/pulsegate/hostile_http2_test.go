@@ -22,7 +22,7 @@ import (
 func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
-	p, cfg := startTLS(t, "--read-timeout=1s", "--idle-timeout=1s")
+	p, cfg := startTLS(t, "--read-timeout=1s")
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.Clone(), DisableKeepAlives: true}, Timeout: polltest.Patience}
 	for from := 0; from < 20_000; from += 1000 { // each arrives within the timeout, also at a busy machine
 		var lines strings.Builder

@@ -58,7 +58,7 @@ func badBodies() []badBody {
 
 		malformed("an array without end", "["+ok+","),
 		malformed("nothing but spaces", strings.Repeat(" ", 1000)),
-		{"20,001 readings", "[" + strings.Repeat("1,", 20_000) + "1]", "", 413, "too-large"},
+		{"262,145 readings", "[" + strings.Repeat("1,", 262_144) + "1]", "", 413, "too-large"},
 		{"5 MiB of spaces", strings.Repeat(" ", 5<<20), "", 413, "too-large"},
 
 		packed("half of gzip", "gzip", zipped(ok)[:20], 400, "malformed-body"),
@@ -130,7 +130,7 @@ func zstdOfSize(n uint64) string {
 // Every bad body gets its documented answer, nothing of it is stored, and it takes no more memory
 // than a good one may.
 //
-// Seen to fail when --max-batch-bytes does not reach the core, with zstd windows of any size, and
+// Seen to fail when the bound of a batch does not reach the core, with zstd windows of any size, and
 // when a name may occur twice.
 func TestBadInputBodies(t *testing.T) {
 	t.Parallel()
@@ -164,7 +164,7 @@ func TestBadInputBodies(t *testing.T) {
 // Oversized headers and bodies are cut off: those with 100,000 fields, and endless ones.
 //
 // Seen to fail without MaxHeaderBytes (the bound of net/http is 1 MiB), and when
-// --max-batch-bytes does not reach the core.
+// the bound of a batch does not reach the core.
 func TestBadInputEndless(t *testing.T) {
 	t.Parallel()
 	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"

@@ -17,7 +17,7 @@ func TestLaneDifferences(t *testing.T) {
 	long := func(n int) string {
 		return fmt.Sprintf("GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Long: %s\r\n\r\n", strings.Repeat("x", n))
 	}
-	lanes(t, []string{"--read-timeout=2s", "--idle-timeout=2s"}, func(t *testing.T, p *process) {
+	lanes(t, []string{"--read-timeout=2s"}, func(t *testing.T, p *process) {
 		for _, tt := range []struct {
 			name, stream string
 			want         []string

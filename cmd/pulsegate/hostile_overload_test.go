@@ -126,7 +126,7 @@ func TestOverloadDevices(t *testing.T) {
 // Seen to fail without the bound on the queue: nothing is rejected.
 func TestOverloadUnderFlood(t *testing.T) {
 	skipIfShort(t)
-	lanes(t, []string{"--max-queued=100", "--max-group=50", "--admin-addr=127.0.0.1:0"}, func(t *testing.T, p *process) {
+	lanes(t, []string{"--max-queued=100", "--admin-addr=127.0.0.1:0"}, func(t *testing.T, p *process) {
 		flood := make(chan string, 1)
 		go func() {
 			// Readings that were rejected to the end are expected. Requests without an answer at the

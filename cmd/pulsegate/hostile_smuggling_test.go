@@ -152,7 +152,7 @@ func TestBadInputSmuggling(t *testing.T) {
 	for _, lane := range []string{"on", "off"} {
 		t.Run("TLS, fast lane "+lane, func(t *testing.T) {
 			t.Parallel()
-			p, cfg := startTLS(t, "--read-timeout=3s", "--idle-timeout=3s", "--fast-lane="+lane)
+			p, cfg := startTLS(t, "--read-timeout=3s", "--fast-lane="+lane)
 			cfg.NextProtos = []string{"http/1.1"}
 			testSmuggling(t, func(t *testing.T) net.Conn {
 				conn := tls.Client(connect(t, p.addr), cfg)

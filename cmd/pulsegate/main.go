@@ -151,12 +151,16 @@ func groups() []kong.Group {
 		{Key: "load", Title: "Measure:"},
 		{Key: "more", Title: "More:"},
 
-		{Key: "essential", Title: "Essential:"},
-		{Key: "security", Title: "Security:"},
-		{Key: "readings-limits", Title: "Limits of readings:"},
-		{Key: "limits", Title: "Limits of resources and times:"},
-		{Key: "alerts", Title: "Alerts:"},
-		{Key: "observe", Title: "Logs and tracing:"},
+		{Key: "first", Title: "What most people set:"},
+		{Key: "store", Title: "Keep readings:"},
+		{Key: "access", Title: "Decide who may write and read:"},
+		{Key: "oidc", Title: "Let people and programs sign in at an identity provider:"},
+		{Key: "audit", Title: "Keep an audit log:"},
+		{Key: "readings-limits", Title: "Decide which readings to accept, and how to show them:"},
+		{Key: "inputs", Title: "Accept other formats and protocols:"},
+		{Key: "alerts", Title: "Send alerts:"},
+		{Key: "limits", Title: "Bound memory and times:"},
+		{Key: "observe", Title: "Log and trace:"},
 		{Key: "credentials", Title: "Credentials:"},
 	}
 }

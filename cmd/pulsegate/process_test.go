@@ -153,10 +153,15 @@ func start(t testing.TB, bin, dir string, args ...string) *process {
 	return launch(t, listeners, cmd)
 }
 
-// serveCommand returns the command of start. The process is killed when ctx ends.
+// serveCommand returns the command of start. The first of args may be a variable, such as GOMEMLIMIT=1GiB, from which the
+// bounds follow that have no flag. The process is killed when ctx ends.
 func serveCommand(ctx context.Context, bin, dir string, args ...string) *exec.Cmd {
+	var env []string // nil means the environment of the test
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		env, args = append(os.Environ(), args[0]), args[1:]
+	}
 	cmd := exec.CommandContext(ctx, bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1", anyTime}, args...)...)
-	cmd.Dir = filepath.Dir(dir)
+	cmd.Dir, cmd.Env = filepath.Dir(dir), env
 	return cmd
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"io"
@@ -45,59 +44,44 @@ func TestReference(t *testing.T) {
 	t.Fatalf("%s is out of date: %d lines, want %d; 'make docs' updates it", path, len(got), len(want))
 }
 
-// sharedBy is the number of commands from which on a flag that they have in common is described once.
-const sharedBy = 5
-
-// writeReference writes the arguments and flags of every command.
+// writeReference writes the arguments and flags of every command: those of serve with their help, by group, and those of
+// the others in a line, because the help of a command is at hand where it runs.
 func writeReference(b *strings.Builder, all []settings.Command) {
-	const flagsHead = "\n| flag | default | value | what |\n|---|---|---|---|\n"
-	commands := map[string]int{} // by the rows of their flags
-	for _, c := range all {
-		for _, s := range c.Flags {
-			commands[flagRow(&s, c.Path)]++
-		}
-	}
-	var shared strings.Builder
 	for i, c := range all {
 		if i == 0 {
 			b.WriteString("## All commands\n")
 		} else {
 			fmt.Fprintf(b, "\n## pulsegate %s\n%s\n", c.Path, c.Help)
 		}
-		if len(c.Arguments) > 0 {
-			b.WriteString("\n| argument | default | what |\n|---|---|---|\n")
-		}
+		var short, groups []string
+		ofGroup := map[string]string{} // the lines of each of groups
 		for _, s := range c.Arguments {
-			fmt.Fprintf(b, "| `%s` | %s | %s |\n", s.Name, code(s.Default), escapeCell(s.Help))
+			short = append(short, "`"+s.Name+"`"+initial(s.Default, ""))
 		}
-		var own strings.Builder
-		var common []string
 		for _, s := range c.Flags {
-			row := flagRow(&s, c.Path)
 			switch {
 			case s.Name == "--help":
-			case commands[row] < sharedBy:
-				own.WriteString(row)
-			default:
-				common = append(common, s.Name)
-				if !strings.Contains(shared.String(), row) {
-					shared.WriteString(row)
+			case c.Path == "serve":
+				if ofGroup[s.Group] == "" {
+					groups = append(groups, s.Group)
 				}
+				ofGroup[s.Group] += fmt.Sprintf("- %s%s: %s\n", flagText(&s, c.Path), initial(s.Default, s.Note), s.Help)
+			default:
+				short = append(short, flagText(&s, c.Path)+initial(s.Default, ""))
 			}
 		}
-		if own.Len() > 0 {
-			b.WriteString(flagsHead + own.String())
+		if len(short) > 0 {
+			fmt.Fprintf(b, "\n%s\n", strings.Join(short, "; "))
 		}
-		if len(common) > 0 {
-			fmt.Fprintf(b, "\nAnd [`%s`](#flags-of-several-commands).\n", strings.Join(common, "`, `"))
+		for _, group := range groups {
+			fmt.Fprintf(b, "\n### %s\n\n%s", strings.TrimSuffix(group, ":"), ofGroup[group])
 		}
 	}
-	b.WriteString("\n## Flags of several commands\n" + flagsHead + shared.String())
 }
 
-// flagRow returns the row of a flag of a command. It names the variable and the key only if they do not follow from the
-// flag.
-func flagRow(s *settings.Setting, command string) string {
+// flagText returns a flag of a command. It names the variable and the key only if they do not follow from
+// the flag.
+func flagText(s *settings.Setting, command string) string {
 	usual := strings.TrimPrefix(s.Name, "--")
 	also := ""
 	switch variables := strings.Join(s.Variables, " "); {
@@ -113,17 +97,16 @@ func flagRow(s *settings.Setting, command string) string {
 	} else if s.Key != "" && s.Key != key {
 		also += ", key `" + s.Key + "`"
 	}
-	return fmt.Sprintf("| `%s`%s | %s | %s | %s |\n", s.Name, also, cmp.Or(code(s.Default), escapeCell(s.Note)),
-		strings.ReplaceAll(s.Value, "|", `\|`), escapeCell(s.Help))
+	return "`" + s.Usage + "`" + also
 }
 
-// code formats a text as code. An empty text stays empty.
-func code(text string) string {
-	if text == "" {
-		return ""
+// initial returns the default of a setting, or else a note about it, in parentheses.
+func initial(value, note string) string {
+	switch {
+	case value != "" && value != "false":
+		return " (`" + value + "`)"
+	case note != "":
+		return " (" + note + ")"
 	}
-	return "`" + escapeCell(text) + "`"
+	return ""
 }
-
-// escapeCell escapes a text for a table cell.
-func escapeCell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

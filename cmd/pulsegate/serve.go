@@ -16,7 +16,7 @@ import (
 type serveCommand struct {
 	server.Options `embed:""`
 
-	PrintConfig bool `action:"" group:"essential" help:"Check the settings, print them as a file for --config with the source and the effective value of each, limits included, and exit."`
+	PrintConfig bool `action:"" group:"first" help:"Check the settings, print them as a file for --config with the source and the effective value of each, limits included, and exit."`
 }
 
 func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, cmds *commands) error {
@@ -44,7 +44,7 @@ func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, c
 // opens anything.
 func (c *serveCommand) printConfig(out io.Writer, kctx *kong.Context, cmds *commands) error {
 	c.Fit(slog.New(slog.DiscardHandler))
-	if err := cmds.Print(out, kctx, append([]string{c.Note()}, c.SignNotes()...)...); err != nil {
+	if err := cmds.Print(out, kctx, c.Notes()...); err != nil {
 		return err
 	}
 	return c.Check()
@@ -52,7 +52,7 @@ func (c *serveCommand) printConfig(out io.Writer, kctx *kong.Context, cmds *comm
 
 // reloadable are the settings that SIGHUP reloads. Others require a restart. The list is never
 // written to.
-var reloadable = []string{"log-level", "log-budget", "access-log", "access-log-sample", "access-log-budget"}
+var reloadable = []string{"log-level", "log-budget", "access-log"}
 
 // reread returns a function that reads the settings of a running serve again: the same command
 // line, the same environment, and the file with its present contents. The function returns the

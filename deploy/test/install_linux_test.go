@@ -415,13 +415,13 @@ func testPackageLife(t *testing.T, deb string) {
 	}
 
 	// An upgrade and a removal keep the administrator's changes.
-	try(t, os.WriteFile(path("etc/pulsegate/pulsegate.toml"), []byte("[serve]\nloops = 2\n"), 0o640))
+	try(t, os.WriteFile(path("etc/pulsegate/pulsegate.toml"), []byte("[serve]\nmax-conns = 200\n"), 0o640))
 	try(t, os.Chmod(path("etc/pulsegate"), 0o700))
 	try(t, os.WriteFile(path("var/lib/pulsegate/record"), []byte("97"), 0o600))
 	if out := dpkg("--install", deb); strings.Contains(out, "systemctl enable") {
 		t.Errorf("an upgrade prints the first step:\n%s", out)
 	}
-	if got := read(t, path("etc/pulsegate/pulsegate.toml")); !strings.Contains(got, "loops = 2") {
+	if got := read(t, path("etc/pulsegate/pulsegate.toml")); !strings.Contains(got, "max-conns = 200") {
 		t.Errorf("an upgrade changed the settings to\n%s", got)
 	}
 	if got, want := owner("etc/pulsegate"), "0:"+user[2]+" 0700"; got != want {
@@ -431,7 +431,7 @@ func testPackageLife(t *testing.T, deb string) {
 	if _, err := os.Stat(path("usr/bin/pulsegate")); err == nil {
 		t.Error("the program still exists")
 	}
-	if got := read(t, path("etc/pulsegate/pulsegate.toml")); !strings.Contains(got, "loops = 2") {
+	if got := read(t, path("etc/pulsegate/pulsegate.toml")); !strings.Contains(got, "max-conns = 200") {
 		t.Errorf("a removal changed the settings to\n%s", got)
 	}
 	output := dpkg("--purge", "pulsegate")

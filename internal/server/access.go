@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
@@ -24,30 +25,25 @@ import (
 
 // AccessOptions are the options that docs/tokens.md and SECURITY.md explain.
 type AccessOptions struct {
-	Tokens string  `type:"path" placeholder:"FILE" help:"Token file of 'pulsegate token'. Writers and readers then need a token. A new token is in force at once, other changes within a second. Default: no tokens."`
-	Audit  *string `placeholder:"FILE" help:"Audit log of changes of tokens, exports, erasures, backups and rejected credentials; empty for none. What clients cause is in FILE.clients. Default: ${default_audit} with tokens, client certificates or an identity provider, otherwise none."`
+	Tokens  string `group:"first" type:"path" placeholder:"FILE" help:"Token file of 'pulsegate token'. Writers and readers then need a token. A new token is in force at once, other changes within a second. Default: no tokens."`
+	TLSCert string `name:"tls-cert" group:"first" type:"path" placeholder:"FILE" help:"Certificate chain of the public listener in PEM, the server's own first. It is reloaded when it changes. Default: no TLS."`
+	TLSKey  string `name:"tls-key" group:"first" type:"path" placeholder:"FILE" help:"Private key of the certificate in PEM."`
 
-	AuditKey    string `type:"path" placeholder:"FILE" help:"Key of 'pulsegate audit key' that signs the audit log, in a different directory from the log. FILE.head beside it records the last signature. Default: not signed."`
-	AuditSyslog string `placeholder:"ADDR" help:"Syslog server that gets a copy of the audit log: unix:/dev/log, udp:host:514 or tcp:host:601. Default: none."`
+	TLSClientCA      string `name:"tls-client-ca" group:"access" type:"path" placeholder:"FILE" help:"CA certificates in PEM. A client certificate that they verify lets a gateway write under the name in it. Default: none are requested."`
+	TLSRequireClient bool   `name:"tls-require-client" group:"access" help:"Reject connections without a client certificate."`
+	TokenRate        int    `group:"access" help:"Readings per second in the long run, for tokens without a rate of their own; 60 times as many are accepted at once after a pause. Default: unlimited."`
 
-	TLSCert          string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain of the public listener in PEM, the server's own first. It is reloaded when it changes. Default: no TLS."`
-	TLSKey           string `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of the certificate in PEM."`
-	TLSClientCA      string `name:"tls-client-ca" type:"path" placeholder:"FILE" help:"CA certificates in PEM. A client certificate that they verify lets a gateway write under the name in it. Default: none are requested."`
-	TLSRequireClient bool   `name:"tls-require-client" help:"Reject connections without a client certificate."`
+	MaxContradictions int `group:"access" default:"${max_contradictions}" help:"Readings per hour that may contradict those of another gateway, for each token or certificate without the read right. More are rejected without a comparison."`
 
-	OIDCIssuer   string   `name:"oidc-issuer" placeholder:"URL" help:"Issuer of an OpenID Connect provider whose JWTs are accepted as tokens, such as https://login.example/realms/house. It requires TLS, or --trusted-proxies, unless the server listens on loopback only. Default: none."`
-	OIDCClientID string   `name:"oidc-client-id" placeholder:"ID" help:"Client ID of this server at the provider. A JWT must have it among its audiences."`
-	OIDCClients  []string `name:"oidc-clients" placeholder:"ID" help:"Further clients of the provider whose JWTs are accepted, by the claims azp, client_id and appid. Default: none."`
-	OIDCPage     string   `name:"oidc-page" placeholder:"URL" help:"Address of the page in browsers, such as https://pulsegate.example/. People then sign in there at the provider. Default: they do not."`
-	OIDCSecret   string   `name:"oidc-client-secret-file" type:"path" placeholder:"FILE" help:"File with the secret of the client at the provider, for sign-in on the page. Default: the client has none."`
-	OIDCScopes   []string `name:"oidc-scopes" placeholder:"SCOPE" help:"Scopes that sign-in on the page requests beside openid. Default: none."`
-	AccessRules  string   `type:"path" placeholder:"FILE" help:"TOML file that maps the claims of a JWT to rights, devices and subjects. It is reloaded when it changes."`
+	OIDCIssuer   string   `name:"oidc-issuer" group:"oidc" placeholder:"URL" help:"Issuer of an OpenID Connect provider whose JWTs are accepted as tokens, such as https://login.example/realms/house. It requires TLS, or --trusted-proxies, unless the server listens on loopback only. Default: none."`
+	OIDCClientID []string `name:"oidc-client-id" group:"oidc" placeholder:"ID" help:"Client ID of this server at the provider, which a JWT must have among its audiences. After it, further clients whose JWTs are accepted, by the claims azp, client_id and appid."`
+	AccessRules  string   `group:"oidc" type:"path" placeholder:"FILE" help:"TOML file that maps the claims of a JWT to rights, devices and subjects. It is reloaded when it changes."`
+	OIDCSecret   string   `name:"oidc-client-secret-file" group:"oidc" type:"path" placeholder:"FILE" help:"File with the secret of the client at the provider, for sign-in on the page. Default: the client has none."`
+	OIDCScopes   []string `name:"oidc-scopes" group:"oidc" placeholder:"SCOPE" help:"Scopes that sign-in on the page requests beside openid. Default: none."`
 
-	TokenRate  int `help:"Readings per second in the long run, for tokens without a rate of their own. Default: unlimited."`
-	TokenBurst int `help:"Readings accepted at once after a pause, for tokens without a rate of their own. Default: 60 times the rate."`
-
-	MaxContradictions int `default:"${max_contradictions}" help:"Readings per hour that may contradict those of another gateway, for each token or certificate without the read right. More are rejected without a comparison."`
-	AuditReads        int `default:"${audit_reads}" help:"Readings per hour that a token may read in small pages before each page is recorded in the audit log as an export."`
+	Audit       *string `group:"audit" placeholder:"FILE" help:"Audit log of changes of tokens, exports, erasures, backups and rejected credentials; empty for none. What clients cause is in FILE.clients. Default: ${default_audit} with tokens, client certificates or an identity provider, otherwise none."`
+	AuditKey    string  `group:"audit" type:"path" placeholder:"FILE" help:"Key of 'pulsegate audit key' that signs the audit log, in a different directory from the log. FILE.head beside it records the last signature. Default: not signed."`
+	AuditSyslog string  `group:"audit" placeholder:"ADDR" help:"Syslog server that gets a copy of the audit log: unix:/dev/log, udp:host:514 or tcp:host:601. Default: none."`
 }
 
 // DefaultAudit is the default audit log of the server and of 'pulsegate token'.
@@ -65,16 +61,12 @@ func (f *AccessOptions) check() error {
 		rule{(f.TLSCert == "") == (f.TLSKey == ""), "--tls-cert and --tls-key must be given together"},
 		rule{f.TLSClientCA == "" || f.TLSCert != "", "--tls-client-ca requires --tls-cert and --tls-key"},
 		rule{!f.TLSRequireClient || f.TLSClientCA != "", "--tls-require-client requires --tls-client-ca"},
-		rule{f.TokenRate == 0 && f.TokenBurst == 0 || f.tokens(), "--token-rate and --token-burst require --tokens or --oidc-issuer"},
-		rule{f.OIDCIssuer == "" || f.OIDCClientID != "" && f.AccessRules != "", "--oidc-issuer requires --oidc-client-id and --access-rules"},
-		rule{f.OIDCIssuer != "" || f.OIDCClientID == "" && f.AccessRules == "" && f.OIDCClients == nil, "--oidc-client-id, --oidc-clients and --access-rules require --oidc-issuer"},
-		rule{f.OIDCPage == "" || f.OIDCIssuer != "", "--oidc-page requires --oidc-issuer"},
-		rule{f.OIDCPage != "" || f.OIDCSecret == "" && f.OIDCScopes == nil, "--oidc-client-secret-file and --oidc-scopes require --oidc-page"},
+		rule{f.TokenRate == 0 || f.tokens(), "--token-rate requires --tokens or --oidc-issuer"},
+		rule{f.OIDCIssuer == "" || len(f.OIDCClientID) > 0 && f.AccessRules != "", "--oidc-issuer requires --oidc-client-id and --access-rules"},
+		rule{!slices.Contains(f.OIDCClientID, ""), "--oidc-client-id has an empty name"},
+		rule{f.OIDCIssuer != "" || len(f.OIDCClientID) == 0 && f.AccessRules == "", "--oidc-client-id and --access-rules require --oidc-issuer"},
 		rule{f.TokenRate >= 0 && f.TokenRate <= token.MaxPerSecond, fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)},
-		rule{f.TokenBurst >= 0 && f.TokenBurst <= token.MaxBurst && (f.TokenBurst == 0 || f.TokenRate > 0),
-			fmt.Sprintf("--token-burst is not from 1 to %d, with a --token-rate", token.MaxBurst)},
 		rule{f.MaxContradictions > 0 && f.MaxContradictions <= token.MaxHourly, fmt.Sprintf("--max-contradictions is not from 1 to %d", token.MaxHourly)},
-		rule{f.AuditReads > 0 && f.AuditReads <= token.MaxHourly, fmt.Sprintf("--audit-reads is not from 1 to %d", token.MaxHourly)},
 		rule{f.AuditKey == "" && f.AuditSyslog == "" || f.auditPath() != "", "--audit-key and --audit-syslog require an audit log; name it with --audit"},
 		rule{f.AuditKey == "" || !sameDir(f.AuditKey, f.auditPath()), "--audit-key is in the directory of the audit log, where anybody who can change the log can use it"},
 		rule{!token.IsText(f.Tokens), "--tokens requires the name of a file, not a token"},
@@ -117,13 +109,13 @@ const recordTimeout = 10 * time.Second
 func (a *access) open() (err error) {
 	f := &a.opt.AccessOptions
 	a.gate.Certificates = f.TLSClientCA != ""
-	a.gate.Hourly = token.Hourly{Contradictions: f.MaxContradictions, Reads: f.AuditReads}
+	a.gate.Hourly = token.Hourly{Contradictions: f.MaxContradictions, Reads: token.DefaultReads}
 	if path := f.auditPath(); path != "" {
 		if err := a.openAudit(path); err != nil {
 			return err
 		}
 	}
-	limits := token.Options{DefaultLimit: token.LimitOf(f.TokenRate, f.TokenBurst), Hourly: a.gate.Hourly, OnChange: a.tokensChanged}
+	limits := token.Options{DefaultLimit: token.LimitOf(f.TokenRate, 0), Hourly: a.gate.Hourly, OnChange: a.tokensChanged}
 	if f.Tokens != "" {
 		a.gate.Tokens, err = token.Open(f.Tokens, limits)
 		if errors.Is(err, os.ErrNotExist) {
@@ -135,7 +127,7 @@ func (a *access) open() (err error) {
 	}
 	if f.OIDCIssuer != "" {
 		a.gate.OIDC, err = oidc.Open(oidc.Options{
-			Issuer: f.OIDCIssuer, ClientID: f.OIDCClientID, Clients: f.OIDCClients, Rules: f.AccessRules,
+			Issuer: f.OIDCIssuer, ClientID: f.OIDCClientID[0], Clients: f.OIDCClientID[1:], Rules: f.AccessRules,
 			Limits: limits, OnRules: a.rulesChanged,
 			OnProvider: a.logTrouble("the keys of the OpenID Connect provider cannot be fetched; those that are known stay in use",
 				"the keys of the OpenID Connect provider are fetched again"),
@@ -144,14 +136,14 @@ func (a *access) open() (err error) {
 			return err
 		}
 	}
-	if f.OIDCPage != "" {
+	if page := a.opt.page(); page != "" {
 		secret := "" // the client has none
 		if f.OIDCSecret != "" {
 			if secret, err = sharedfile.Secret(f.OIDCSecret); err != nil {
 				return err
 			}
 		}
-		a.gate.SignIns = signin.New(signin.Options{Provider: a.gate.OIDC, ClientID: f.OIDCClientID, Secret: secret, Scopes: f.OIDCScopes, Page: f.OIDCPage})
+		a.gate.SignIns = signin.New(signin.Options{Provider: a.gate.OIDC, ClientID: f.OIDCClientID[0], Secret: secret, Scopes: f.OIDCScopes, Page: page})
 	}
 	if f.TLSCert != "" {
 		a.tls, err = tlsfiles.Open(tlsfiles.Options{

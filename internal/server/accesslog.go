@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -21,33 +20,26 @@ const accessMessage = "request"
 //
 // A request that is not logged costs no allocation and no lock.
 type accessLog struct {
-	log  *slog.Logger
-	rule atomic.Pointer[accessRule] // nil means none is logged
-}
-
-// An accessRule selects the requests to log. It is immutable.
-type accessRule struct {
-	least int     // lowest status
-	share float64 // of these, above 0 and at most 1
+	log   *slog.Logger
+	least atomic.Int64 // lowest status to log; 0 means that none is logged
 }
 
 // set changes which requests are logged.
-func (a *accessLog) set(which string, share float64) {
+func (a *accessLog) set(which string) {
 	switch which {
 	case "all":
-		a.rule.Store(&accessRule{0, share})
+		a.least.Store(1)
 	case "errors":
-		a.rule.Store(&accessRule{http.StatusBadRequest, share})
+		a.least.Store(http.StatusBadRequest)
 	default:
-		a.rule.Store(nil)
+		a.least.Store(0)
 	}
 }
 
 // wants reports whether to log a request with the status.
 func (a *accessLog) wants(status int) bool {
-	rule := a.rule.Load()
-	return rule != nil && (status == metrics.Aborted || status >= rule.least) &&
-		rand.Float64() < rule.share && a.log.Enabled(context.Background(), slog.LevelInfo)
+	least := int(a.least.Load())
+	return least != 0 && (status == metrics.Aborted || status >= least) && a.log.Enabled(context.Background(), slog.LevelInfo)
 }
 
 // answered is called for every request of the full lane.

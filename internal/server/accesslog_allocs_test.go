@@ -17,11 +17,10 @@ import (
 var storedMessage = []byte("HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{\"status\":\"stored\"}")
 
 // openAccessLog returns a log that discards its lines, with budgets too large to matter.
-func openAccessLog(t testing.TB, which string, share float64) *Log {
+func openAccessLog(t testing.TB, which string) *Log {
 	t.Helper()
 	logs, err := OpenLog(io.Discard, &LogOptions{
-		LogFormat: "text", LogBudget: 1 << 40, LogBudgetBytes: 1 << 50,
-		AccessLog: which, AccessLogSample: share, AccessLogBudget: 1 << 40,
+		LogFormat: "text", LogBudget: 1 << 40, AccessLog: which,
 	})
 	try(t, err)
 	t.Cleanup(logs.Close)
@@ -33,17 +32,15 @@ func TestAccessLogAllocations(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		which  string
-		share  float64
 		level  slog.Level
 		status int
 	}{
-		{"off", "off", 1, slog.LevelInfo, 500},
-		{"no error", "errors", 1, slog.LevelInfo, 399},
-		{"not sampled", "all", 1e-9, slog.LevelInfo, 500},
-		{"level above", "all", 1, slog.LevelWarn, 500},
+		{"off", "off", slog.LevelInfo, 500},
+		{"no error", "errors", slog.LevelInfo, 399},
+		{"level above", "all", slog.LevelWarn, 500},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			logs := openAccessLog(t, tt.which, tt.share)
+			logs := openAccessLog(t, tt.which)
 			logs.level.Set(tt.level)
 			requests := new(metrics.Requests)
 			requests.OnAnswered = logs.access.answered

@@ -113,7 +113,7 @@ func TestAdminAnswerTimeout(t *testing.T) {
 // new ones.
 func TestAdminEvictsIdleConnections(t *testing.T) {
 	opt := options(t)
-	opt.IdleTimeout = time.Hour
+	opt.ReadTimeout = time.Hour
 	others := []string{"127.0.0.1"}
 	if runtime.GOOS == "linux" { // where all of 127.0.0.0/8 is loopback
 		others = append(others, "127.0.0.2")

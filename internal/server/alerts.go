@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -27,20 +28,17 @@ import (
 
 // AlertOptions are the options that docs/alerts.md explains.
 type AlertOptions struct {
-	Alerts       string   `type:"path" placeholder:"FILE" help:"TOML file with rules of alerts, which are no medical alarms. It is read again when it changes. Default: no alerts."`
-	Alertmanager []string `placeholder:"URL" help:"Prometheus Alertmanager to which active alerts are sent, such as http://127.0.0.1:9093; may be repeated. Default: none."`
-	PageURL      string   `name:"page-url" placeholder:"URL" help:"URL of the page to which alerts link, such as https://vitals.example/. Default: that of the public listener."`
+	Alerts       string   `group:"first" type:"path" placeholder:"FILE" help:"TOML file with rules of alerts, which are no medical alarms. It is read again when it changes. Default: no alerts."`
+	Alertmanager []string `group:"alerts" placeholder:"URL" help:"Prometheus Alertmanager to which active alerts are sent, such as http://127.0.0.1:9093; may be repeated. Default: none."`
 
-	AlertmanagerCA           string        `name:"alertmanager-ca" type:"path" placeholder:"FILE" help:"CA certificates in PEM that verify the certificates of the Alertmanagers. Default: those of the system."`
-	AlertmanagerUser         string        `placeholder:"NAME" help:"User name for basic authentication at the Alertmanagers."`
-	AlertmanagerPasswordFile string        `type:"path" placeholder:"FILE" help:"File with the password. It may change."`
-	AlertmanagerTokenFile    string        `type:"path" placeholder:"FILE" help:"File with a bearer token for the Alertmanagers, instead of a user name. It may change."`
-	AlertmanagerEvery        time.Duration `default:"1m" help:"How often active alerts are sent again. An Alertmanager resolves an alert that was not sent for four times as long and a minute."`
+	AlertmanagerCA          string        `name:"alertmanager-ca" group:"alerts" type:"path" placeholder:"FILE" help:"CA certificates in PEM that verify the certificates of the Alertmanagers. Default: those of the system."`
+	AlertmanagerCredentials string        `name:"alertmanager-credentials-file" group:"alerts" type:"path" placeholder:"FILE" help:"File with NAME:PASSWORD for basic authentication at the Alertmanagers, or with a bearer token, which has no colon. It may change. Default: none are sent."`
+	AlertmanagerEvery       time.Duration `group:"alerts" default:"1m" help:"How often active alerts are sent again. An Alertmanager resolves an alert that was not sent for four times as long and a minute."`
 }
 
 // urls parses the URLs of the Alertmanagers, and checks the options.
 func (c *AlertOptions) urls() (all []*url.URL, err error) {
-	secret := c.AlertmanagerUser != "" || c.AlertmanagerTokenFile != ""
+	secret := c.AlertmanagerCredentials != ""
 	for _, text := range c.Alertmanager {
 		u := webURL(text)
 		if u == nil { // the value is not quoted: it may contain a password
@@ -58,11 +56,8 @@ func (c *AlertOptions) urls() (all []*url.URL, err error) {
 	}
 	return all, firstBroken(
 		rule{len(all) == 0 || c.Alerts != "", "--alertmanager requires --alerts"},
-		rule{len(all) > 0 || !secret && c.AlertmanagerCA == "" && c.AlertmanagerPasswordFile == "", "--alertmanager-ca, -user, -password-file and -token-file require --alertmanager"},
-		rule{(c.AlertmanagerUser == "") == (c.AlertmanagerPasswordFile == ""), "--alertmanager-user and --alertmanager-password-file must be given together"},
-		rule{c.AlertmanagerUser == "" || c.AlertmanagerTokenFile == "", "--alertmanager-user and --alertmanager-token-file cannot be combined"},
+		rule{len(all) > 0 || !secret && c.AlertmanagerCA == "", "--alertmanager-ca and --alertmanager-credentials-file require --alertmanager"},
 		rule{c.AlertmanagerEvery >= time.Second && c.AlertmanagerEvery <= time.Hour, "--alertmanager-every must be from 1s to 1h"},
-		rule{c.PageURL == "" || webURL(c.PageURL) != nil, "--page-url is not of the form https://host/"},
 	)
 }
 
@@ -79,12 +74,12 @@ type alerting struct {
 }
 
 // start reads the rules and starts to evaluate them. Changes are passed to hub. page is the URL of the
-// page.
+// page, unless c has a public one.
 func (a *alerting) start(
 	c *Options, store store, hub *live.Hub, labels *roster.Book, flags *vitals.FlagLimits, page string, log *slog.Logger,
 ) error {
 	a.log = log
-	opt, err := c.sending(page)
+	opt, err := c.sending(cmp.Or(c.publicURL(), page))
 	if err != nil {
 		return err
 	}
@@ -150,17 +145,12 @@ func (a *alerting) start(
 // sending returns the options of senders. The files that they name must be readable at the start.
 func (c *AlertOptions) sending(page string) (opt alertmanager.Options, err error) {
 	opt = alertmanager.Options{
-		Every: c.AlertmanagerEvery, User: c.AlertmanagerUser, PasswordFile: c.AlertmanagerPasswordFile, TokenFile: c.AlertmanagerTokenFile,
+		Every: c.AlertmanagerEvery, CredentialsFile: c.AlertmanagerCredentials,
 		Page: strings.TrimRight(page, "/") + "/",
 	}
-	if c.PageURL != "" {
-		opt.Page = strings.TrimRight(c.PageURL, "/") + "/"
-	}
-	for _, path := range []string{c.AlertmanagerPasswordFile, c.AlertmanagerTokenFile} {
-		if path != "" {
-			if _, err := sharedfile.Secret(path); err != nil {
-				return opt, err
-			}
+	if path := c.AlertmanagerCredentials; path != "" {
+		if _, err := sharedfile.Secret(path); err != nil {
+			return opt, err
 		}
 	}
 	if c.AlertmanagerCA != "" {

@@ -19,28 +19,19 @@ func TestAlertOptions(t *testing.T) {
 		urls []string
 		want string // "" means that they are accepted
 	}{
-		"none":               {func(o *AlertOptions) { o.Alerts = "" }, nil, ""},
-		"two":                {func(*AlertOptions) {}, []string{am, "http://10.0.0.1:9093/am/"}, ""},
-		"twice":              {func(*AlertOptions) {}, []string{am, am}, "is given twice"},
-		"no rules":           {func(o *AlertOptions) { o.Alerts = "" }, []string{am}, "--alertmanager requires --alerts"},
-		"no scheme":          {func(*AlertOptions) {}, []string{"127.0.0.1:9093"}, "not of the form http://host:port"},
-		"a user in the URL":  {func(*AlertOptions) {}, []string{"http://u:s3cret@h"}, "without a user"},
-		"a query":            {func(*AlertOptions) {}, []string{am + "?x=s3cret"}, "without a user, a query"},
-		"password, loopback": {func(o *AlertOptions) { o.AlertmanagerUser, o.AlertmanagerPasswordFile = "u", "f" }, []string{am}, ""},
-		"password, clear":    {func(o *AlertOptions) { o.AlertmanagerUser, o.AlertmanagerPasswordFile = "u", "f" }, []string{"http://am.example"}, "in clear text; use https"},
-		"token, clear":       {func(o *AlertOptions) { o.AlertmanagerTokenFile = "f" }, []string{tls, "http://am.example"}, "in clear text; use https"},
-		"password, TLS":      {func(o *AlertOptions) { o.AlertmanagerUser, o.AlertmanagerPasswordFile = "u", "f" }, []string{tls}, ""},
-		"no password":        {func(o *AlertOptions) { o.AlertmanagerUser = "u" }, []string{tls}, "must be given together"},
-		"no user":            {func(o *AlertOptions) { o.AlertmanagerPasswordFile = "f" }, []string{tls}, "must be given together"},
-		"password and token": {func(o *AlertOptions) {
-			o.AlertmanagerUser, o.AlertmanagerPasswordFile, o.AlertmanagerTokenFile = "u", "f", "g"
-		}, []string{tls}, "cannot be combined"},
-		"a token for nobody": {func(o *AlertOptions) { o.AlertmanagerTokenFile = "f" }, nil, "require --alertmanager"},
-		"a CA, no TLS":       {func(o *AlertOptions) { o.AlertmanagerCA = "f" }, []string{am}, "--alertmanager-ca requires an --alertmanager with https"},
-		"too often":          {func(o *AlertOptions) { o.AlertmanagerEvery = time.Millisecond }, []string{am}, "from 1s to 1h"},
-		"a page":             {func(o *AlertOptions) { o.PageURL = "https://vitals.example/ward" }, []string{am}, ""},
-		"no page":            {func(o *AlertOptions) { o.PageURL = "vitals.example" }, []string{am}, "--page-url is not of the form"},
-		"a page with a part": {func(o *AlertOptions) { o.PageURL = "https://vitals.example/#fleet" }, []string{am}, "--page-url is not of the form"},
+		"none":                {func(o *AlertOptions) { o.Alerts = "" }, nil, ""},
+		"two":                 {func(*AlertOptions) {}, []string{am, "http://10.0.0.1:9093/am/"}, ""},
+		"twice":               {func(*AlertOptions) {}, []string{am, am}, "is given twice"},
+		"no rules":            {func(o *AlertOptions) { o.Alerts = "" }, []string{am}, "--alertmanager requires --alerts"},
+		"no scheme":           {func(*AlertOptions) {}, []string{"127.0.0.1:9093"}, "not of the form http://host:port"},
+		"a user in the URL":   {func(*AlertOptions) {}, []string{"http://u:s3cret@h"}, "without a user"},
+		"a query":             {func(*AlertOptions) {}, []string{am + "?x=s3cret"}, "without a user, a query"},
+		"secret, loopback":    {func(o *AlertOptions) { o.AlertmanagerCredentials = "f" }, []string{am}, ""},
+		"secret, clear":       {func(o *AlertOptions) { o.AlertmanagerCredentials = "f" }, []string{tls, "http://am.example"}, "in clear text; use https"},
+		"secret, TLS":         {func(o *AlertOptions) { o.AlertmanagerCredentials = "f" }, []string{tls}, ""},
+		"a secret for nobody": {func(o *AlertOptions) { o.AlertmanagerCredentials = "f" }, nil, "require --alertmanager"},
+		"a CA, no TLS":        {func(o *AlertOptions) { o.AlertmanagerCA = "f" }, []string{am}, "--alertmanager-ca requires an --alertmanager with https"},
+		"too often":           {func(o *AlertOptions) { o.AlertmanagerEvery = time.Millisecond }, []string{am}, "from 1s to 1h"},
 	} {
 		opt := with(tt.urls...)
 		tt.opt(&opt)
@@ -65,10 +56,10 @@ func TestAlertFiles(t *testing.T) {
 		opt  AlertOptions
 		want string
 	}{
-		{AlertOptions{AlertmanagerTokenFile: "/nowhere"}, "/nowhere: no such file"},
-		{AlertOptions{AlertmanagerPasswordFile: file("\n")}, "f: not a line of text"},
-		{AlertOptions{AlertmanagerTokenFile: file("s3cret\nsecond")}, "f: not a line of text"},
-		{AlertOptions{AlertmanagerTokenFile: file(strings.Repeat("s3cret", 1000))}, "f is larger than 4096 bytes"},
+		{AlertOptions{AlertmanagerCredentials: "/nowhere"}, "/nowhere: no such file"},
+		{AlertOptions{AlertmanagerCredentials: file("\n")}, "f: not a line of text"},
+		{AlertOptions{AlertmanagerCredentials: file("s3cret\nsecond")}, "f: not a line of text"},
+		{AlertOptions{AlertmanagerCredentials: file(strings.Repeat("s3cret", 1000))}, "f is larger than 4096 bytes"},
 		{AlertOptions{AlertmanagerCA: "/nowhere"}, "/nowhere: no such file"},
 		{AlertOptions{AlertmanagerCA: file("s3cret")}, "f: there is no certificate in PEM"},
 	} {

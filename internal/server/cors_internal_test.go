@@ -16,8 +16,8 @@ func TestCheckOrigins(t *testing.T) {
 			t.Errorf("%q: %v", texts, err)
 		}
 	}
-	for _, name := range []string{"", "ward.example:8080", "http://ward.example", "*", "[::1]"} {
-		err := (&Options{PublicHosts: []string{name}}).checkHosts()
+	for _, name := range []string{"", "ward.example", "ward.example:8080", "ftp://ward.example", "https://u@ward.example/", "https://ward.example/#fleet", "*"} {
+		err := (&Options{PublicURL: []string{name}}).checkURLs()
 		if _, usage := err.(settings.UsageError); !usage {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -27,7 +27,7 @@ func TestCheckOrigins(t *testing.T) {
 // The fast lane's check of the Host does not allocate for a client that repeats it, and decides
 // as that of the full lane.
 func TestUsualHost(t *testing.T) {
-	h := (&Options{Addr: "[::]:8080", PublicHosts: []string{"vitals.example"}}).publicHosts(nil)
+	h := (&Options{Addr: "[::]:8080", PublicURL: []string{"https://vitals.example/"}}).publicHosts(nil)
 	for _, host := range []string{"vitals.example", "evil.example", "127.0.0.1:8080", "localhost", "192.0.2.7", "1.2.3.999", "[::1]", "[2001:db8::7]:8080", "", "::", "vitals.example.", "[::]"} {
 		for range 2 {
 			if usual, has := h.usual([]byte(host)), h.has(host); usual != has {

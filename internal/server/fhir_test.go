@@ -18,8 +18,8 @@ import (
 // nor a metric shows whose observations were searched.
 func TestFHIR(t *testing.T) {
 	opt := options(t)
-	opt.FHIRURL = "https://ward.example/fhir"
-	opt.AccessLog, opt.AccessLogSample = "all", 1
+	opt.PublicURL = []string{"https://ward.example"}
+	opt.AccessLog = "all"
 	opt.CORSOrigins = []string{"https://app.example"}
 	log, err := run(t, opt, func(url string) error {
 		defer http.DefaultClient.CloseIdleConnections()

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/front"
 	"github.com/pulsegate/pulsegate/internal/api/hl7"
@@ -86,8 +88,8 @@ func (s *server) serveFronts() error {
 func (s *listeners) front(in *frontInput) (net.Listener, front.Options) {
 	opt := front.Options{
 		Conns:   &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: s.holders},
-		Holders: s.holders, FastLane: s.opt.FastLane == "on", Loops: s.opt.Loops,
-		MaxBytes: s.opt.MaxBatchBytes, ReadTimeout: s.opt.ReadTimeout, WriteTimeout: 2 * s.opt.ReadTimeout,
+		Holders: s.holders, FastLane: s.opt.FastLane == "on", Loops: loops(),
+		MaxBytes: s.opt.maxBatchBytes, ReadTimeout: s.opt.ReadTimeout, WriteTimeout: 2 * s.opt.ReadTimeout,
 	}
 	opt.Idle = evictIdle(opt.Conns)
 	l := s.sockets[in.socket]
@@ -122,7 +124,7 @@ func (s *server) serveMLLP(l net.Listener, opt front.Options) (runningFront, err
 		Messages: hl7.Options{
 			Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, Authority: s.opt.MLLPAuthority, IgnoreUnknown: s.opt.UnknownFields == "ignore",
 			PulseAsHeartRate: s.opt.pulseAsHeartRate(),
-			Patients:         hl7.Patients{Assign: s.opt.MLLPAssign, Back: s.opt.MLLPBack, Record: s.recordClaims},
+			Patients:         hl7.Patients{Assign: s.opt.MLLPAssign, Back: cmp.Or(s.opt.MLLPBack, 24*time.Hour), Record: s.recordClaims},
 		},
 		OnUnknown: func(sender string) {
 			s.log.Warn("HL7 messages have no code of a sign: they are ignored and acknowledged", "sender", sender)

@@ -36,30 +36,39 @@ func (c *Options) publicHosts(allowed *origins) *hosts {
 	if !c.AccessOptions.open() {
 		return nil
 	}
+	names := []string{hostOf(c.Addr)}
+	for _, text := range c.PublicURL {
+		names = append(names, webURL(text).Hostname()) // checkURLs has parsed it
+	}
 	return &hosts{
-		names: append([]string{hostOf(c.Addr)}, c.PublicHosts...), anyName: c.TLSCert != "", anyAddr: true, origins: allowed,
+		names: names, anyName: c.TLSCert != "", anyAddr: true, origins: allowed,
 	}
 }
 
-// checkHosts rejects public hosts that no Host field can match.
-func (c *Options) checkHosts() error {
-	for _, name := range c.PublicHosts {
-		if name == "" || strings.ContainsAny(name, ":/*[] ,") {
-			return settings.Usagef("--public-host: %q is not the name of a host, without a port; IP addresses need not be named", name)
+// checkURLs rejects public URLs to which no path can be appended.
+func (c *Options) checkURLs() error {
+	for _, text := range c.PublicURL {
+		if webURL(text) == nil {
+			return settings.Usagef("--public-url: %q is not a URL such as https://vitals.example/", text)
 		}
 	}
 	return nil
 }
 
-// checkFHIRURL rejects a URL to which no path can be appended.
-func (c *Options) checkFHIRURL() error {
-	if c.FHIRURL == "" {
-		return nil
+// publicURL returns the URL of the public listener in links, with a slash at its end, or "" if no option names one.
+func (c *Options) publicURL() string {
+	if len(c.PublicURL) == 0 {
+		return ""
 	}
-	if u := webURL(c.FHIRURL); u == nil || c.FHIRURL != u.String() || strings.HasSuffix(u.Path, "/") {
-		return settings.Usagef("--fhir-url: %q is not a URL such as https://vitals.example/fhir, without a slash at its end", c.FHIRURL)
+	return strings.TrimRight(c.PublicURL[0], "/") + "/"
+}
+
+// page returns the URL at which people sign in, or "" if they do not.
+func (c *Options) page() string {
+	if c.OIDCIssuer == "" {
+		return ""
 	}
-	return nil
+	return c.publicURL()
 }
 
 // webURL parses a URL with the scheme http or https and without a user, a query and a fragment. It returns nil for any other.
@@ -125,7 +134,7 @@ func (h *hosts) only(next http.Handler, problems *problem.Set) http.Handler {
 	}
 	detail := "Host must name loopback or the address that this server listens on, and Origin the scheme, host and port of the request."
 	if h.anyAddr {
-		detail = "A server without tokens answers under localhost, IP addresses and the names of --public-host, and for pages of the same scheme, host and port or of --cors-origin."
+		detail = "A server without tokens answers under localhost, IP addresses and the hosts of --public-url, and for pages of the same scheme, host and port or of --cors-origin."
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.allow(r) {

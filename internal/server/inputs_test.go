@@ -215,7 +215,7 @@ func TestTokenInQuery(t *testing.T) {
 	opt := options(t)
 	auditLog := filepath.Join(t.TempDir(), "audit")
 	opt.Tokens, opt.Audit = files.Tokens, &auditLog
-	opt.AccessLog, opt.AccessLogSample = "all", 1
+	opt.AccessLog = "all"
 	opt.OTLPEndpoint, opt.TraceSample = "http://"+listener.Addr().String(), 1
 	log, err := run(t, opt, func(url string) error {
 		defer http.DefaultClient.CloseIdleConnections()

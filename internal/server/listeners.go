@@ -74,7 +74,7 @@ func (s *listeners) httpServer(h http.Handler) *http.Server {
 		ReadHeaderTimeout: min(c.ReadTimeout, 10*time.Second),
 		ReadTimeout:       c.ReadTimeout,
 		WriteTimeout:      2 * c.ReadTimeout, // from the end of the header; includes the wait for commits
-		IdleTimeout:       c.IdleTimeout,
+		IdleTimeout:       2 * c.ReadTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          s.log.httpErrors(),
 		ConnContext:       listen.Mark,
@@ -157,7 +157,7 @@ func (s *listeners) servePublic(h http.Handler, core *ingest.Core, hosts *hosts,
 		s.lane, err = core.FastLane(l, ingest.FastLaneConfig{
 			Host:          usualHost,
 			TLS:           s.access.tls != nil,
-			Loops:         s.opt.Loops,
+			Loops:         loops(),
 			Conns:         conns,
 			HeaderTimeout: s.public.ReadHeaderTimeout,
 			ReadTimeout:   s.public.ReadTimeout,
@@ -186,7 +186,7 @@ func (s *listeners) servePublic(h http.Handler, core *ingest.Core, hosts *hosts,
 // secure returns a listener whose connections have TLS.
 func (s *listeners) secure(l net.Listener, conns *share.Conns, config *tls.Config) net.Listener {
 	return listen.TLS(l, conns, listen.Handshakes{
-		Config: config, Slots: maxHandshakes, Timeout: s.opt.HandshakeTimeout, Holders: s.holders, Requests: s.requests.Total,
+		Config: config, Slots: maxHandshakes, Timeout: min(s.opt.ReadTimeout, 5*time.Second), Holders: s.holders, Requests: s.requests.Total,
 		Done: func(cs tls.ConnectionState) {
 			s.handshakes.Done(cs.Version, cs.DidResume)
 			s.trim.handshake()

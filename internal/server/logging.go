@@ -15,34 +15,25 @@ import (
 
 // LogOptions are the options that docs/logging.md explains.
 type LogOptions struct {
-	LogLevel       slog.Level `default:"info" placeholder:"debug|info|warn|error" help:"Lowest level to log. SIGHUP reloads it."`
-	LogFormat      string     `enum:"text,json" default:"text" help:"Format of all log lines."`
-	LogBudget      int        `default:"${log_budget}" help:"Log lines of one kind per minute. More are counted and summarised. SIGHUP reloads it."`
-	LogBudgetBytes int        `default:"${log_budget_bytes}" help:"Size of the log per minute."`
-
-	AccessLog       string  `enum:"off,errors,all" default:"off" help:"Requests to log: none, those answered with status 400 and above, or all. SIGHUP reloads it."`
-	AccessLogSample float64 `default:"1" placeholder:"SHARE" help:"Share of these requests to log, above 0 and at most 1. SIGHUP reloads it."`
-	AccessLogBudget int     `default:"600" help:"Lines of the access log per minute. SIGHUP reloads it."`
+	LogLevel  slog.Level `default:"info" placeholder:"debug|info|warn|error" help:"Lowest level to log. SIGHUP reloads it."`
+	LogFormat string     `enum:"text,json" default:"text" help:"Format of all log lines."`
+	LogBudget int        `default:"${log_budget}" help:"Log lines of one kind per minute; of the access log, 20 times as many. More are counted and summarised. SIGHUP reloads it."`
+	AccessLog string     `enum:"off,errors,all" default:"off" help:"Requests to log: none, those answered with status 400 and above, or all. SIGHUP reloads it."`
 }
 
 // Note returns a sentence about the size of the log.
 func (f *LogOptions) Note() string {
 	return fmt.Sprintf("The log takes at most %d bytes per minute, which is %d MiB a day.",
-		f.LogBudgetBytes, (int64(f.LogBudgetBytes)*24*60+1<<20-1)>>20)
+		logbudget.DefaultBytesPerMinute, (int64(logbudget.DefaultBytesPerMinute)*24*60+1<<20-1)>>20)
 }
 
 func (f *LogOptions) check() error {
-	return firstBroken(
-		rule{f.LogBudget > 0, "--log-budget must be at least 1"},
-		rule{f.LogBudgetBytes >= logbudget.MinBytesPerMinute, fmt.Sprintf("--log-budget-bytes must be at least %d", logbudget.MinBytesPerMinute)},
-		rule{f.AccessLogBudget > 0, "--access-log-budget must be at least 1"},
-		rule{f.AccessLogSample > 0 && f.AccessLogSample <= 1, "--access-log-sample must be above 0 and at most 1"},
-	)
+	return firstBroken(rule{f.LogBudget > 0, "--log-budget must be at least 1"})
 }
 
 // budgets returns the lines per minute of the kinds with budgets of their own.
 func (f *LogOptions) budgets() map[string]int {
-	return map[string]int{accessMessage: f.AccessLogBudget}
+	return map[string]int{accessMessage: 20 * f.LogBudget}
 }
 
 // A Log writes the log lines of a server. It never waits for the reader of standard error.
@@ -70,12 +61,12 @@ func OpenLog(stderr io.Writer, f *LogOptions) (*Log, error) {
 		Level:          l.level,
 		JSON:           f.LogFormat == "json",
 		LinesPerMinute: f.LogBudget,
-		BytesPerMinute: f.LogBudgetBytes,
+		BytesPerMinute: logbudget.DefaultBytesPerMinute,
 		Own:            f.budgets(),
 	})
 	l.Logger = slog.New(l.lines.Handler())
 	l.access.log = l.Logger
-	l.access.set(f.AccessLog, f.AccessLogSample)
+	l.access.set(f.AccessLog)
 	signal.Ignore(syscall.SIGPIPE)
 	return l, nil
 }
@@ -93,7 +84,7 @@ func (l *Log) apply(f *LogOptions) error {
 	}
 	l.lines.SetLines(f.LogBudget, f.budgets())
 	l.level.Set(f.LogLevel)
-	l.access.set(f.AccessLog, f.AccessLogSample)
+	l.access.set(f.AccessLog)
 	return nil
 }
 

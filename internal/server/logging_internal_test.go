@@ -28,8 +28,8 @@ import (
 func minLogOptions(t *testing.T) *LogOptions {
 	t.Helper()
 	return &LogOptions{
-		LogLevel: slog.LevelDebug, LogFormat: "text", LogBudget: logbudget.DefaultLinesPerMinute, LogBudgetBytes: logbudget.MinBytesPerMinute,
-		AccessLog: "off", AccessLogSample: 1, AccessLogBudget: 600,
+		LogLevel: slog.LevelDebug, LogFormat: "text", LogBudget: logbudget.DefaultLinesPerMinute,
+		AccessLog: "off",
 	}
 }
 
@@ -57,8 +57,8 @@ func TestFloodOfFaults(t *testing.T) {
 			if lines != flags.LogBudget+1 || strings.Count(out.String(), `msg="`+tt.like+`"`) != flags.LogBudget {
 				t.Errorf("%d lines, want %d and a summary, all of %q; the first: %.300s", lines, flags.LogBudget, tt.like, out.String())
 			}
-			if out.Len() > flags.LogBudgetBytes {
-				t.Errorf("%d bytes, promised are %d", out.Len(), flags.LogBudgetBytes)
+			if out.Len() > logbudget.DefaultBytesPerMinute {
+				t.Errorf("%d bytes, promised are %d", out.Len(), logbudget.DefaultBytesPerMinute)
 			}
 			s := logs.lines.Stats()
 			if got := int(s.Suppressed) + lines - 1; got != tt.faults {

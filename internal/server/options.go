@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -18,11 +19,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/mapping"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
-	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
@@ -35,73 +34,59 @@ import (
 // Options are the options of a server. The tags describe them as flags for the command that
 // embeds them. [Defaults] has the defaults that other packages define.
 type Options struct {
-	Addr           string        `group:"essential" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the public listener. Port 0 chooses a free port."`
-	AdminAddr      string        `group:"essential" default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the admin listener, with metrics and profiles; empty for none."`
-	MQTTAddr       string        `name:"mqtt-addr" group:"essential" placeholder:"HOST:PORT" help:"Address on which gateways publish readings with MQTT, such as 127.0.0.1:1883. The TLS files, tokens and limits of the public listener hold there too. Default: none."`
-	MLLPAddr       string        `name:"mllp-addr" group:"essential" placeholder:"HOST:PORT" help:"Address on which gateways send HL7 v2 messages with MLLP, such as 127.0.0.1:2575. The TLS files and limits of the public listener hold there too. MLLP has no tokens: beyond this machine, clients need a certificate (--tls-client-ca). Default: none."`
-	Data           string        `group:"essential" default:"pulsegate-data" type:"path" placeholder:"DIR" help:"Data directory. It is created if it does not exist."`
-	Store          string        `group:"essential" placeholder:"URL" help:"Address of a PostgreSQL database to use in place of --data, such as postgres://user@host1,host2,host3/db; several servers may share it. The password comes from the file that PGPASSFILE names."`
-	PostgresSingle bool          `group:"essential" help:"Accept a database without synchronous standbys: what is acknowledged is on one machine, or on storage that is replicated itself."`
-	SealAfter      time.Duration `group:"essential" default:"1h" help:"With --store: the age, by measured time, from which on readings are moved into segments, which take a tenth of the disk; 0s for never. Nothing is moved while a server of an earlier release is connected."`
-	Remember       time.Duration `group:"essential" default:"10m" help:"With --store: how long to remember what was acknowledged, so that a database that has forgotten it is repaired; 0s for not at all, so that such a database is refused."`
-	RememberDir    string        `group:"essential" type:"path" placeholder:"DIR" help:"Directory that keeps what --remember has, so that it survives a restart; of this server alone. It is created if it does not exist. Default: it is kept in memory."`
-	ChangesKeep    time.Duration `group:"essential" unit:"d" default:"7d" help:"How long to keep assignments, erasures and expiries for clients that read changes (GET /v1/changes). The event of an erasure has the name of the device. 0 keeps none, and changes cannot be read. Not with --store."`
-	Retain         time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and rejected. Default: keep for ever."`
+	Addr      string        `group:"first" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the public listener. Port 0 chooses a free port."`
+	AdminAddr string        `group:"first" default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the admin listener, with metrics and profiles; empty for none."`
+	Data      string        `group:"first" default:"pulsegate-data" type:"path" placeholder:"DIR" help:"Data directory. It is created if it does not exist."`
+	Retain    time.Duration `group:"first" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and rejected. Default: keep for ever."`
+	PublicURL []string      `name:"public-url" group:"first" placeholder:"URL" help:"URLs under which browsers and clients reach this server, such as https://vitals.example/. The first is in links of alerts and FHIR, and people sign in there if there is an --oidc-issuer. A server without tokens and TLS answers requests for these hosts, the one of --addr, localhost and IP addresses only, so that a web page cannot reach it by a name of its own. Default: none."`
 
-	AccessOptions `embed:"" group:"security"`
-	Insecure      bool `group:"security" help:"Without tokens, listen on addresses other than loopback: anybody who can reach the address can write and read."`
+	AccessOptions `embed:""`
+	AlertOptions  `embed:""`
 
-	PublicHosts []string `name:"public-host" group:"security" placeholder:"NAME" help:"Names under which a server without tokens and TLS answers, besides localhost and every IP address. Requests for other names are rejected, so that a web page cannot reach the server by a name of its own. Default: the host of --addr."`
-	CORSOrigins []string `name:"cors-origin" group:"security" placeholder:"ORIGIN" help:"Origins of web pages that may read from this server, such as https://ward.example, or * for all. Default: none."`
+	MQTTAddr string `name:"mqtt-addr" group:"first" placeholder:"HOST:PORT" help:"Address on which gateways publish readings with MQTT, such as 127.0.0.1:1883. The TLS files, tokens and limits of the public listener hold there too. Default: none."`
 
-	TrustedProxies []string `group:"security" placeholder:"CIDR" help:"Networks of reverse proxies. Requests from them count for the client address in X-Forwarded-For or Forwarded when memory and queries are shared out, and have the scheme in X-Forwarded-Proto or Forwarded when an Origin is compared. Default: none."`
+	Store          string        `group:"store" placeholder:"URL" help:"Address of a PostgreSQL database to use in place of --data, such as postgres://user@host1,host2,host3/db; several servers may share it. The password comes from the file that PGPASSFILE names."`
+	PostgresSingle bool          `group:"store" help:"Accept a database without synchronous standbys: what is acknowledged is on one machine, or on storage that is replicated itself."`
+	SealAfter      time.Duration `group:"store" default:"1h" help:"With --store: the age, by measured time, from which on readings are moved into segments, which take a tenth of the disk; 0s for never. Nothing is moved while a server of an earlier release is connected."`
+	Remember       time.Duration `group:"store" default:"10m" help:"With --store: how long to remember what was acknowledged, so that a database that has forgotten it is repaired; 0s for not at all, so that such a database is refused."`
+	RememberDir    string        `group:"store" type:"path" placeholder:"DIR" help:"Directory that keeps what --remember has, so that it survives a restart; of this server alone. It is created if it does not exist. Default: it is kept in memory."`
+	ChangesKeep    time.Duration `group:"store" unit:"d" default:"7d" help:"How long to keep assignments, erasures and expiries for clients that read changes (GET /v1/changes). The event of an erasure has the name of the device. 0 keeps none, and changes cannot be read. Not with --store."`
+	MaxDevices     int           `group:"store" help:"Devices in the store; readings of further devices are rejected. Default: ${max_devices}, or less to fit the memory limit."`
+	MinFreeBytes   int64         `group:"store" default:"${min_free_bytes}" help:"Free disk space below which readings are rejected with 503."`
+	Scrub          time.Duration `group:"store" unit:"d" default:"7d" help:"Time in which the checksums of all stored tables are verified once, slowly, while the server runs; at least 1m, or 0s for never."`
 
-	FHIRURL string `name:"fhir-url" group:"security" placeholder:"URL" help:"URL of /fhir in links and in the addresses of resources, for clients that reach the server through a proxy, such as https://vitals.example/fhir. Default: made from the host to which a request was sent."`
+	Insecure       bool     `group:"access" help:"Without tokens, listen on addresses other than loopback: anybody who can reach the address can write and read."`
+	CORSOrigins    []string `name:"cors-origin" group:"access" placeholder:"ORIGIN" help:"Origins of web pages that may read from this server, such as https://ward.example, or * for all. Default: none."`
+	TrustedProxies []string `group:"access" placeholder:"CIDR" help:"Networks of reverse proxies. Requests from them count for the client address in X-Forwarded-For or Forwarded when memory and queries are shared out, and have the scheme in X-Forwarded-Proto or Forwarded when an Origin is compared. Default: none."`
 
-	InfluxTag     string            `name:"influx-device-tag" group:"readings-limits" default:"${influx_device_tag}" placeholder:"TAG" help:"Tag that names the device of a line in InfluxDB's line protocol."`
-	MQTTTopic     string            `name:"mqtt-topic" group:"readings-limits" default:"${mqtt_topic}" placeholder:"TOPIC" help:"Topic of publications. The levels {device} and {gateway} stand for names that a payload need not repeat."`
-	MLLPZone      string            `name:"mllp-zone" group:"readings-limits" placeholder:"ZONE" help:"Time zone of times without an offset in HL7 v2 messages, such as Europe/Berlin. Default: they are rejected."`
-	MLLPAuthority string            `name:"mllp-authority" group:"readings-limits" placeholder:"NAME" help:"Assigning authority of the patients' identifiers in PID-3 of HL7 v2 messages, by its name or universal ID, and after ^ their type if it assigns several: HOSPITAL^MR. Default: identifiers without an authority."`
-	MLLPAssign    bool              `name:"mllp-assign" group:"readings-limits" help:"Assign a device that is assigned to nobody to the patient in PID-3 of an HL7 v2 message, from the time of its first reading that is stored. A PID without a patient ends that assignment."`
-	MLLPBack      time.Duration     `name:"mllp-assign-back" group:"readings-limits" default:"24h" help:"How long before its message arrived an assignment of --mllp-assign may begin. Earlier readings are stored, and belong to nobody."`
-	Mapping       []string          `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics and for POST /v1/mapped/NAME. It may be given several times."`
 	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
-	Devices       string            `env:"-" group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file with labels and groups of devices, for people. It is read again when it changes. Default: none."`
-	PulseAs       string            `group:"readings-limits" enum:"pulse-rate,heart-rate" default:"pulse-rate" help:"How to store what HL7 v2, FHIR or a mapping names a pulse rate, such as the one of an oximeter or a cuff: as a pulse rate, or as a heart rate like the one of an ECG."`
 	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: reject it (refuse), or ignore the field."`
 	Questionable  string            `group:"readings-limits" enum:"reject,store" default:"reject" help:"What to do with a value that its device calls questionable, in HL7 v2, FHIR and characteristics of Bluetooth: leave it out as one that was not measured (reject), or store it."`
+	PulseAs       string            `group:"readings-limits" enum:"pulse-rate,heart-rate" default:"pulse-rate" help:"How to store what HL7 v2, FHIR or a mapping names a pulse rate, such as the one of an oximeter or a cuff: as a pulse rate, or as a heart rate like the one of an ECG."`
 	Oldest        time.Time         `group:"readings-limits" default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest accepted time of a reading, in RFC 3339. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are rejected too, because they look like seconds; 1970-01-01T00:00:00Z disables both checks."`
 	MaxAhead      time.Duration     `group:"readings-limits" default:"5m" help:"How far the time of a reading may be ahead of the server's clock."`
 	Accept        map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Accepted ranges; a sign that is not named keeps its default. Default: ${accept}."`
-	StaleAfter    time.Duration     `group:"readings-limits" default:"15m" help:"How long after its newest reading, by measured time, a device is listed as stale."`
 	Usual         map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Ranges outside of which a stored value is flagged when it is read. Default: ${usual}."`
+	StaleAfter    time.Duration     `group:"readings-limits" default:"15m" help:"How long after its newest reading, by measured time, a device is listed as stale."`
+	Devices       string            `env:"-" group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file with labels and groups of devices, for people. It is read again when it changes. Default: none."`
 
-	MaxSingleBytes int           `group:"limits" default:"${max_single_bytes}" help:"Size of a single reading, decompressed."`
-	MaxBatchBytes  int           `group:"limits" help:"Size of a batch, decompressed. Default: ${max_batch_bytes}, or less to fit the memory limit."`
-	MaxReadings    int           `group:"limits" default:"${max_readings}" help:"Readings in a batch."`
-	MaxGroup       int           `group:"limits" default:"${max_group}" help:"Readings in one commit."`
-	MaxQueued      int           `group:"limits" help:"Readings that wait for a commit; more are rejected with 503. Default: ${max_queued}, or less to fit the memory limit."`
-	MaxWait        time.Duration `group:"limits" default:"${max_wait}" help:"How long a reading may wait for its commit before more are rejected with 503."`
-	MaxBodyBytes   int           `group:"limits" help:"Memory for all request bodies. Default: ${max_body_bytes}, or less to fit the memory limit."`
-	MaxDevices     int           `group:"limits" help:"Devices in the store; readings of further devices are rejected. Default: ${max_devices}, or less to fit the memory limit."`
-	MaxConns       int           `group:"limits" help:"Open connections. The next 64 get one answer each, 503 for readings; more wait. Default: ${max_conns}, or less to fit the memory limit and the limit of open files."`
-	MaxReads       int           `group:"limits" default:"${max_reads}" help:"Concurrent queries. More wait for a second and are then rejected with 503."`
-	MaxLive        int           `group:"limits" default:"${max_live}" help:"Open streams of live readings. One token or address may open half of them; more are rejected with 503."`
-	CacheBytes     int64         `group:"limits" help:"Memory for the cache of the store. Default: ${cache_bytes}, or less to fit the memory limit."`
-	RememberBytes  int64         `group:"limits" help:"Memory for what --remember keeps; the oldest goes first. Default: ${cache_bytes}, or less to fit the memory limit."`
-	Scrub          time.Duration `group:"limits" unit:"d" default:"7d" help:"Time in which the checksums of all stored tables are verified once, slowly, while the server runs; at least 1m, or 0s for never."`
-	MinFreeBytes   int64         `group:"limits" default:"${min_free_bytes}" help:"Free disk space below which readings are rejected with 503."`
+	Mapping       []string `group:"inputs" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics and for POST /v1/mapped/NAME. It may be given several times."`
+	MQTTTopic     string   `name:"mqtt-topic" group:"inputs" default:"${mqtt_topic}" placeholder:"TOPIC" help:"Topic of publications. The levels {device} and {gateway} stand for names that a payload need not repeat."`
+	InfluxTag     string   `name:"influx-device-tag" group:"inputs" default:"${influx_device_tag}" placeholder:"TAG" help:"Tag that names the device of a line in InfluxDB's line protocol."`
+	MLLPAddr      string   `name:"mllp-addr" group:"inputs" placeholder:"HOST:PORT" help:"Address on which gateways send HL7 v2 messages with MLLP, such as 127.0.0.1:2575. The TLS files and limits of the public listener hold there too. MLLP has no tokens: beyond this machine, clients need a certificate (--tls-client-ca). Default: none."`
+	MLLPZone      string   `name:"mllp-zone" group:"inputs" placeholder:"ZONE" help:"Time zone of times without an offset in HL7 v2 messages, such as Europe/Berlin. Default: they are rejected."`
+	MLLPAuthority string   `name:"mllp-authority" group:"inputs" placeholder:"NAME" help:"Assigning authority of the patients' identifiers in PID-3 of HL7 v2 messages, by its name or universal ID, and after ^ their type if it assigns several: HOSPITAL^MR. Default: identifiers without an authority."`
+	MLLPAssign    bool     `name:"mllp-assign" group:"inputs" help:"Assign a device that is assigned to nobody to the patient in PID-3 of an HL7 v2 message, from the time of its first reading that is stored, but at most a day before the message arrived. A PID without a patient ends that assignment."`
 
-	HandshakeTimeout time.Duration `group:"limits" default:"5s" help:"Time for a TLS handshake."`
-	ReadTimeout      time.Duration `group:"limits" default:"60s" help:"Time for a request to arrive."`
-	IdleTimeout      time.Duration `group:"limits" default:"120s" help:"Time between two requests of a connection."`
-	DrainDelay       time.Duration `group:"limits" default:"0s" help:"Time after SIGTERM during which readyz fails and requests are still accepted, so that a load balancer can stop sending. A second signal ends it."`
-	DrainTimeout     time.Duration `group:"limits" default:"30s" help:"Time after SIGTERM for pending requests to be answered."`
+	MaxQueued    int           `group:"limits" help:"Readings that wait for a commit; more are rejected with 503. Default: ${max_queued}, or less to fit the memory limit."`
+	MaxWait      time.Duration `group:"limits" default:"${max_wait}" help:"How long a reading may wait for its commit before more are rejected with 503."`
+	CacheBytes   int64         `group:"limits" help:"Memory for the cache of the store; with --store, for what --remember keeps, of which the oldest goes first. Default: ${cache_bytes}, or less to fit the memory limit."`
+	MaxConns     int           `group:"limits" help:"Open connections. The next 64 get one answer each, 503 for readings; more wait. Default: ${max_conns}, or less to fit the memory limit and the limit of open files."`
+	ReadTimeout  time.Duration `group:"limits" default:"60s" help:"Time for a request to arrive. A connection may be idle for twice as long."`
+	DrainDelay   time.Duration `group:"limits" default:"0s" help:"Time after SIGTERM during which readyz fails and requests are still accepted, so that a load balancer can stop sending. A second signal ends it."`
+	DrainTimeout time.Duration `group:"limits" default:"30s" help:"Time after SIGTERM for pending requests to be answered."`
+	FastLane     string        `group:"limits" enum:"on,off" default:"on" help:"Serve common POSTs of readings from an event loop, with TLS or without (Linux only). net/http serves all other requests."`
 
-	FastLane string `group:"limits" enum:"on,off" default:"on" help:"Serve common POSTs of readings from an event loop, with TLS or without (Linux only). net/http serves all other requests."`
-	Loops    int    `group:"limits" default:"1" help:"Event loops of the fast lane."`
-
-	AlertOptions `embed:"" group:"alerts"`
 	LogOptions   `embed:"" group:"observe"`
 	TraceOptions `embed:"" group:"observe"`
 
@@ -117,11 +102,15 @@ type Options struct {
 	// Hangups receives SIGHUP, if it is caught already. Run catches it otherwise.
 	Hangups chan os.Signal `kong:"-"`
 
+	// MLLPBack is how long before its message an assignment of MLLPAssign may begin. 0 means a day.
+	MLLPBack time.Duration `kong:"-"`
+
 	usableBytes   int64 // of memory, set by Fit
-	memTableBytes int64 // 0 means the store's default
+	maxBodyBytes  int   // of all request bodies; 0 means the default, as below
+	maxBatchBytes int
+	memTableBytes int64
 	windowRows    int   // likewise
 	alertBytes    int64 // of states of alerts; 0 means no bound
-	cacheSet      bool  // CacheBytes was set before Fit
 }
 
 const defaultMaxConns = 1 << 16
@@ -132,29 +121,18 @@ func Defaults() map[string]string {
 	n := func(v int) string { return fmt.Sprint(v) }
 	size := settings.FormatBytes
 	return map[string]string{
-		"max_single_bytes":  size(ingest.DefaultMaxSingleBytes),
-		"max_batch_bytes":   size(ingest.DefaultMaxBatchBytes),
-		"max_readings":      n(ingest.DefaultMaxReadings),
-		"max_group":         n(ingest.DefaultMaxGroup),
 		"influx_device_tag": influx.DefaultDeviceTag,
 		"mqtt_topic":        mqtt.DefaultTopic,
 		"max_queued":        n(ingest.DefaultMaxQueued),
-		"max_body_bytes":    size(ingest.DefaultMaxBodyBytes),
 		"max_conns":         n(defaultMaxConns),
 		"cache_bytes":       size(pebblestore.DefaultCacheBytes),
 		"max_wait":          settings.FormatDuration(ingest.DefaultMaxWait),
-		"max_reads":         n(query.DefaultMaxReads),
-		"max_live":          n(live.DefaultMaxSubscribers),
 		"max_devices":       n(pebblestore.DefaultMaxDevices),
 		"min_free_bytes":    size(pebblestore.DefaultMinFreeBytes),
-		"trace_forced":      n(tracing.DefaultForced),
 		"default_audit":     DefaultAudit,
 
 		"max_contradictions": n(token.DefaultContradictions),
-		"audit_reads":        n(token.DefaultReads),
-
-		"log_budget":       n(logbudget.DefaultLinesPerMinute),
-		"log_budget_bytes": size(logbudget.DefaultBytesPerMinute),
+		"log_budget":         n(logbudget.DefaultLinesPerMinute),
 
 		"accept": rangesText(func(d *vitals.Definition) vitals.Range { return d.Accepted }),
 		"usual":  rangesText(func(d *vitals.Definition) vitals.Range { return d.Usual }),
@@ -206,11 +184,14 @@ func (c *Options) Check() error {
 	return err
 }
 
-// SignNotes describes all signs, a line for each, or returns nil if the options are invalid.
-func (c *Options) SignNotes() (lines []string) {
+// Notes returns sentences about bounds that have no setting, and unless the options are invalid a line about each sign.
+// [Options.Fit] must have been called.
+func (c *Options) Notes() []string {
+	lines := []string{c.Note(), fmt.Sprintf("Request bodies have %s of memory; a batch has at most %s, decompressed.",
+		settings.FormatBytes(int64(c.maxBodyBytes)), settings.FormatBytes(int64(c.maxBatchBytes)))}
 	p, err := c.parse()
 	if err != nil {
-		return nil
+		return lines
 	}
 	for s, d := range p.limits.Signs.All() {
 		lines = append(lines, fmt.Sprintf("sign %s: unit %s, decimals %d, accepted %s, usual %s",
@@ -221,7 +202,7 @@ func (c *Options) SignNotes() (lines []string) {
 
 // parse checks the options and parses their texts.
 func (c *Options) parse() (p parsed, err error) {
-	if err := cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkStore(), c.checkHosts(), c.checkFHIRURL()); err != nil {
+	if err := cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkStore(), c.checkURLs()); err != nil {
 		return p, err
 	}
 	signs, own, err := signsfile.Table(c.Signs)
@@ -284,28 +265,16 @@ func (p *parsed) setMappings(c *Options, signs *vitals.Signs) (err error) {
 func (c *Options) checkBounds() error {
 	return firstBroken(
 		rule{c.ReadTimeout > 0, "--read-timeout must be above 0"},
-		rule{c.HandshakeTimeout > 0, "--handshake-timeout must be above 0"},
-		rule{c.IdleTimeout > 0, "--idle-timeout must be above 0"},
 		rule{c.DrainDelay >= 0, "--drain-delay must be at least 0s"},
 		rule{c.DrainTimeout >= 0, "--drain-timeout must be at least 0s"},
-		rule{c.MaxSingleBytes > 0, "--max-single-bytes must be at least 1"},
-		rule{c.MaxBatchBytes > 0, "--max-batch-bytes must be at least 1"},
-		rule{c.MaxReadings > 0, "--max-readings must be at least 1"},
-		rule{c.MaxGroup > 0, "--max-group must be at least 1"},
 		rule{c.MaxQueued > 0, "--max-queued must be at least 1"},
-		rule{c.MaxBodyBytes > 0, "--max-body-bytes must be at least 1"},
 		rule{c.MaxDevices > 0, "--max-devices must be at least 1"},
 		rule{influx.CheckDeviceTag(c.InfluxTag), "--influx-device-tag must name a tag other than gateway"},
-		rule{c.MLLPBack >= 0, "--mllp-assign-back is negative"},
 		rule{c.MLLPAddr != "" || c.MLLPZone == "" && c.MLLPAuthority == "" && !c.MLLPAssign, "--mllp-zone, --mllp-authority and --mllp-assign require --mllp-addr"},
-		rule{c.Loops > 0, "--loops must be at least 1"},
 		rule{c.MaxConns > 0, "--max-conns must be at least 1"},
 		rule{c.CacheBytes > 0, "--cache-bytes must be at least 1"},
-		rule{c.RememberBytes > 0, "--remember-bytes must be at least 1"},
 		rule{c.Remember >= 0, "--remember must be at least 0s"},
 		rule{c.SealAfter >= 0, "--seal-after must be at least 0s"},
-		rule{c.MaxReads > 0, "--max-reads must be at least 1"},
-		rule{c.MaxLive > 0, "--max-live must be at least 1"},
 		rule{c.MaxWait > 0, "--max-wait must be above 0"},
 		rule{c.StaleAfter > 0, "--stale-after must be above 0"},
 		rule{c.Scrub == 0 || c.Scrub >= time.Minute, "--scrub must be at least 1m, or 0s"},
@@ -331,14 +300,23 @@ func (c *Options) checkAddr() error {
 		rule{c.Insecure || !c.exposed(c.Addr), fmt.Sprintf("--addr %s %s, and this server has no tokens: anybody could write and read. "+
 			"Listen on 127.0.0.1:%s, name a token file with --tokens, or add --insecure if a proxy decides who gets in", c.Addr, reach, port)},
 	)...)
-	if err != nil || c.OIDCIssuer == "" {
+	if err != nil {
 		return err
+	}
+	page := c.page()
+	if page == "" && (c.OIDCSecret != "" || c.OIDCScopes != nil) {
+		return settings.Usagef("--oidc-client-secret-file and --oidc-scopes require --oidc-issuer and --public-url")
+	}
+	if c.OIDCIssuer == "" {
+		return nil
 	}
 	if err := oidc.CheckIssuer(c.OIDCIssuer); err != nil {
 		return settings.Usagef("--oidc-issuer: %v", err)
 	}
-	if err := signin.CheckPage(c.OIDCPage); c.OIDCPage != "" && err != nil {
-		return settings.Usagef("--oidc-page: %v", err)
+	if page != "" {
+		if err := signin.CheckPage(page); err != nil {
+			return settings.Usagef("--public-url with --oidc-issuer: %v", err)
+		}
 	}
 	if !isLoopback(c.Addr) && c.TLSCert == "" && len(c.TrustedProxies) == 0 {
 		return settings.Usagef("--oidc-issuer with --addr %s: anybody on the network could read the tokens. "+
@@ -445,6 +423,10 @@ func setRanges(ranges *[vitals.MaxSigns]vitals.Range, signs *vitals.Signs, flag 
 	return nil
 }
 
+// loops returns the number of event loops of a listener: one, and one more for every four processors beyond four. The
+// committer and the store use the other processors.
+func loops() int { return max(1, runtime.GOMAXPROCS(0)/4) }
+
 // pieceTimeout is how long a client may take to read a piece of an answer.
 func (c *Options) pieceTimeout() time.Duration { return min(2*c.ReadTimeout, 30*time.Second) }
 
@@ -454,16 +436,13 @@ func (c *Options) pulseAsHeartRate() bool { return c.PulseAs == "heart-rate" }
 // ingest returns the configuration of the write side.
 func (c *Options) ingest(limits vitals.Limits) ingest.Config {
 	return ingest.Config{
-		Limits:         limits,
-		IgnoreUnknown:  c.UnknownFields == "ignore",
-		MaxSingleBytes: c.MaxSingleBytes,
-		MaxBatchBytes:  c.MaxBatchBytes,
-		MaxReadings:    c.MaxReadings,
-		MaxGroup:       c.MaxGroup,
-		MaxQueued:      c.MaxQueued,
-		MaxBodyBytes:   c.MaxBodyBytes,
-		MaxWait:        c.MaxWait,
-		BodyTimeout:    c.ReadTimeout,
+		Limits:        limits,
+		IgnoreUnknown: c.UnknownFields == "ignore",
+		MaxBatchBytes: c.maxBatchBytes,
+		MaxQueued:     c.MaxQueued,
+		MaxBodyBytes:  c.maxBodyBytes,
+		MaxWait:       c.MaxWait,
+		BodyTimeout:   c.ReadTimeout,
 
 		StoreQuestionable: c.Questionable == "store",
 	}

@@ -65,7 +65,6 @@ func testPostgresRefused(t *testing.T, db *pgtest.Server) {
 		t.Errorf("without standbys: %v", err)
 	}
 	for flag, edit := range map[string]func(){
-		"--cache-bytes":    func() { opt.CacheBytes = 1 << 20 },
 		"--min-free-bytes": func() { opt.MinFreeBytes = 1 << 30 },
 		"--store":          func() { opt.Store = "postgres://u:word@h/d" },
 	} {

@@ -84,17 +84,16 @@ func (c *Options) Fit(log *slog.Logger) {
 	m := findMemory(c.Getenv, log)
 	c.usableBytes = m.usableBytes
 	b := memlimit.Fit(m.usableBytes, maxBounds())
-	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, b.MaxBodyBytes)
-	// A body too large to be ever admitted would be rejected as overload again and again.
-	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, max(min(b.MaxBatchBytes, c.MaxBodyBytes/4), 1)) // a client may use only its share
+	c.maxBodyBytes = b.MaxBodyBytes
+	// A body too large to be ever admitted would be rejected as overload again and again, and a client may use only its share.
+	c.maxBatchBytes = min(b.MaxBatchBytes, b.MaxBodyBytes/4)
 	c.MaxQueued = cmp.Or(c.MaxQueued, b.MaxQueued)
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
 	c.memTableBytes, c.windowRows, c.alertBytes = b.MemTableBytes, b.WindowRows, b.AlertBytes
-	if c.cacheSet = c.CacheBytes != 0; c.cacheSet {
+	if c.CacheBytes != 0 {
 		c.memTableBytes = memlimit.MemTable(c.CacheBytes, maxBounds().MemTableBytes)
 	}
 	c.CacheBytes = cmp.Or(c.CacheBytes, b.CacheBytes)
-	c.RememberBytes = cmp.Or(c.RememberBytes, b.CacheBytes) // a server has one of the two
 	if m.setGoLimit {
 		limit := m.usableBytes
 		if pebblestore.CacheOffHeap {
@@ -121,7 +120,7 @@ func (c *Options) Fit(log *slog.Logger) {
 		}
 	}
 	log.Debug("resources", append(attrs,
-		"cache_bytes", c.CacheBytes, "max_body_bytes", c.MaxBodyBytes, "max_batch_bytes", c.MaxBatchBytes,
+		"cache_bytes", c.CacheBytes, "max_body_bytes", c.maxBodyBytes, "max_batch_bytes", c.maxBatchBytes,
 		"max_queued", c.MaxQueued, "max_devices", c.MaxDevices, "max_conns", c.MaxConns)...)
 	if m.from == "cgroup" && m.limitBytes < memlimit.MinLimitBytes {
 		log.Warn("the memory limit is too small: the server may exceed it", "limit_bytes", m.limitBytes, "least_bytes", memlimit.MinLimitBytes)

@@ -71,7 +71,7 @@ func TestRunFails(t *testing.T) {
 		opens bool // the store
 		want  string
 	}{
-		{"an impossible bound", func(o *server.Options) { o.MaxGroup = 0 }, true, false, "--max-group must be at least 1"},
+		{"an impossible bound", func(o *server.Options) { o.MaxWait = 0 }, true, false, "--max-wait must be above 0"},
 		{"no token file", func(o *server.Options) {
 			none := ""
 			o.Tokens, o.Audit = filepath.Join(t.TempDir(), "tokens"), &none

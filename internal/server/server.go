@@ -219,7 +219,7 @@ func (s *server) openCore() (err error) {
 			return settings.Usagef("--devices: %v", err)
 		}
 	}
-	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: s.parsed.flags, MaxSubscribers: s.opt.MaxLive})
+	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: s.parsed.flags, MaxSubscribers: live.DefaultMaxSubscribers})
 	if s.opt.Alerts != "" {
 		err := s.alerts.start(s.opt, s.store, s.live, s.roster, &s.parsed.flags, s.listeners.url(), s.log.Logger)
 		if err != nil {
@@ -259,7 +259,7 @@ func (s *server) rosterLoaded(now *roster.Roster, err error) {
 // servePublic serves the public listener.
 func (s *server) servePublic() (err error) {
 	shared := s.readings("reading stored readings failed")
-	s.reads = query.NewBound(s.opt.MaxReads)
+	s.reads = query.NewBound(query.DefaultMaxReads)
 	shared.Bound = s.reads
 	options := query.Options{Service: shared, Flags: s.parsed.flags, Limits: s.parsed.limits, StaleAfter: s.opt.StaleAfter}
 	if engine := s.alerts.engine; engine != nil {
@@ -273,13 +273,17 @@ func (s *server) servePublic() (err error) {
 		changes = s.embedded
 	}
 	s.feed = query.NewFeed(reads, changes)
+	base := "" // of links: made from the request
+	if public := s.opt.publicURL(); public != "" {
+		base = public + "fhir"
+	}
 	records := fhir.New(s.store, s.store, fhir.Options{
-		Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL,
+		Service: shared, Version: s.opt.Version, Base: base,
 		PulseAsHeartRate: s.opt.pulseAsHeartRate(), Changes: changes, Erase: s.eraseObservation,
 	})
 	cfg := s.opt.ingest(s.parsed.limits)
 	lines := influx.New(influx.Options{
-		Problems: s.problems, Signs: cfg.Limits.Signs, IgnoreUnknown: cfg.IgnoreUnknown, MaxLineBytes: cfg.MaxSingleBytes,
+		Problems: s.problems, Signs: cfg.Limits.Signs, IgnoreUnknown: cfg.IgnoreUnknown, MaxLineBytes: ingest.DefaultMaxSingleBytes,
 		DeviceTag: s.opt.InfluxTag, Version: s.opt.Version, Ready: s.health.Ready,
 	})
 	s.hosts = s.opt.publicHosts(s.parsed.origins)
@@ -441,8 +445,8 @@ func (s *server) collectors() []metrics.Collector {
 		metrics.Gauge("pulsegate_changes_waiting", "Requests for changes that may wait, and streams of changes.", s.feed.Waiting),
 		metrics.Gauge("pulsegate_reads", "Queries for devices and readings that are in progress.", s.reads.Taken),
 		metrics.Limits(map[string]int{
-			"max-conns": s.opt.MaxConns, "max-queued": s.opt.MaxQueued, "max-body-bytes": s.opt.MaxBodyBytes,
-			"max-reads": s.opt.MaxReads, "max-live": s.opt.MaxLive,
+			"max-conns": s.opt.MaxConns, "max-queued": s.opt.MaxQueued, "max-body-bytes": s.opt.maxBodyBytes,
+			"max-reads": query.DefaultMaxReads, "max-live": live.DefaultMaxSubscribers,
 		}),
 	}
 	if s.retention != nil {

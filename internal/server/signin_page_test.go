@@ -67,7 +67,7 @@ func visitPage(t *testing.T, test func(*visit)) {
 	}
 	defer v.client.CloseIdleConnections()
 	opt := houseOptions(t, v.house.URL)
-	opt.OIDCPage = v.page
+	opt.PublicURL = []string{v.page}
 	_, err := run(t, opt, func(base string) error {
 		u, err := url.Parse(base)
 		if err != nil {

@@ -36,7 +36,7 @@ func houseOptions(t *testing.T, issuer string) *server.Options {
 	t.Helper()
 	opt := options(t)
 	log := filepath.Join(t.TempDir(), "audit")
-	opt.OIDCIssuer, opt.OIDCClientID, opt.AccessRules, opt.Audit = issuer, oidctest.ClientID, accessRules(t), &log
+	opt.OIDCIssuer, opt.OIDCClientID, opt.AccessRules, opt.Audit = issuer, []string{oidctest.ClientID}, accessRules(t), &log
 	return opt
 }
 
@@ -58,26 +58,26 @@ func TestSignInSettings(t *testing.T) {
 		{"other address, and TLS", func(o *server.Options) { o.Addr, o.TLSCert, o.TLSKey = "192.0.2.1:8080", "c", "k" }, ""},
 		{"issuer in clear text", func(o *server.Options) { o.OIDCIssuer = "http://login.example" }, "--oidc-issuer: not an https URL"},
 		{"issuer without scheme", func(o *server.Options) { o.OIDCIssuer = "login.example" }, "--oidc-issuer: not a URL such as"},
-		{"no client ID", func(o *server.Options) { o.OIDCClientID = "" }, "--oidc-issuer requires --oidc-client-id and --access-rules"},
+		{"no client ID", func(o *server.Options) { o.OIDCClientID = nil }, "--oidc-issuer requires --oidc-client-id and --access-rules"},
 		{"no rules", func(o *server.Options) { o.AccessRules = "" }, "--oidc-issuer requires --oidc-client-id and --access-rules"},
-		{"no issuer", func(o *server.Options) { o.OIDCIssuer = "" }, "--oidc-client-id, --oidc-clients and --access-rules require --oidc-issuer"},
+		{"no issuer", func(o *server.Options) { o.OIDCIssuer = "" }, "--oidc-client-id and --access-rules require --oidc-issuer"},
 		{"wrong rules", func(o *server.Options) { o.AccessRules = broken }, "broken.toml:2: clam: unknown key"},
 		{"missing rules", func(o *server.Options) { o.AccessRules = "none.toml" }, "no such file"},
 		{"rate", func(o *server.Options) { o.TokenRate = 1 }, ""},
-		{"page", func(o *server.Options) { o.OIDCPage = "https://pulsegate.example/below/" }, ""},
+		{"page", func(o *server.Options) { o.PublicURL = []string{"https://pulsegate.example/below"} }, ""},
 		{"page, secret and scopes", func(o *server.Options) {
-			o.OIDCPage, o.OIDCSecret, o.OIDCScopes = "https://pulsegate.example/", rules, []string{"offline_access"}
+			o.PublicURL, o.OIDCSecret, o.OIDCScopes = []string{"https://pulsegate.example/"}, rules, []string{"offline_access"}
 		}, ""},
 		{"page without issuer", func(o *server.Options) {
-			o.OIDCPage, o.OIDCIssuer, o.OIDCClientID, o.AccessRules = "https://pulsegate.example/", "", "", ""
-		}, "--oidc-page requires --oidc-issuer"},
-		{"page in clear text", func(o *server.Options) { o.OIDCPage = "http://pulsegate.example/" }, "--oidc-page: not an https URL"},
-		{"page without a slash", func(o *server.Options) { o.OIDCPage = "https://pulsegate.example" }, "--oidc-page: does not end in a slash"},
-		{"secret without page", func(o *server.Options) { o.OIDCSecret = rules }, "--oidc-client-secret-file and --oidc-scopes require --oidc-page"},
-		{"scopes without page", func(o *server.Options) { o.OIDCScopes = []string{"offline_access"} }, "--oidc-client-secret-file and --oidc-scopes require --oidc-page"},
+			o.PublicURL, o.OIDCIssuer, o.OIDCClientID, o.AccessRules = []string{"http://pulsegate.example/"}, "", nil, ""
+		}, ""},
+		{"page in clear text", func(o *server.Options) { o.PublicURL = []string{"http://pulsegate.example/"} }, "--public-url with --oidc-issuer: not an https URL"},
+		{"client ID without a name", func(o *server.Options) { o.OIDCClientID = []string{oidctest.ClientID, ""} }, "--oidc-client-id has an empty name"},
+		{"secret without page", func(o *server.Options) { o.OIDCSecret = rules }, "--oidc-client-secret-file and --oidc-scopes require --oidc-issuer and --public-url"},
+		{"scopes without page", func(o *server.Options) { o.OIDCScopes = []string{"offline_access"} }, "--oidc-client-secret-file and --oidc-scopes require --oidc-issuer and --public-url"},
 	} {
 		opt := options(t)
-		opt.OIDCIssuer, opt.OIDCClientID, opt.AccessRules = "https://login.example", oidctest.ClientID, rules
+		opt.OIDCIssuer, opt.OIDCClientID, opt.AccessRules = "https://login.example", []string{oidctest.ClientID}, rules
 		tt.edit(opt)
 		opt.Fit(slog.New(slog.DiscardHandler))
 		if err := opt.Check(); tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
@@ -92,7 +92,7 @@ func TestJWT(t *testing.T) {
 	house := oidctest.New(t)
 	opt := houseOptions(t, house.URL)
 	auditLog := *opt.Audit
-	opt.AccessLog, opt.AccessLogSample, opt.LogLevel = "all", 1, slog.LevelDebug
+	opt.AccessLog, opt.LogLevel = "all", slog.LevelDebug
 	of := func(group string) string {
 		return house.Token(oidctest.Object{"groups": group, "sub": "subject-" + group})
 	}
@@ -189,7 +189,7 @@ func TestJWT(t *testing.T) {
 func TestClientSecretFile(t *testing.T) {
 	for text, want := range map[string]string{"": "not a line of text", " \n": "not a line of text", strings.Repeat("s", 4097): "larger than 4096 bytes"} {
 		opt := houseOptions(t, oidctest.New(t).URL)
-		opt.OIDCPage, opt.OIDCSecret = "http://127.0.0.1/", filepath.Join(t.TempDir(), "secret")
+		opt.PublicURL, opt.OIDCSecret = []string{"http://127.0.0.1/"}, filepath.Join(t.TempDir(), "secret")
 		try(t, os.WriteFile(opt.OIDCSecret, []byte(text), 0o600))
 		if _, err := run(t, opt, func(string) error { return nil }); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "ssss") {
 			t.Errorf("a secret of %d bytes: %v", len(text), err)

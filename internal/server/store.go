@@ -49,7 +49,7 @@ func (s *server) openStore() error {
 			MaxDevices:     s.opt.MaxDevices,
 			Signs:          s.parsed.own,
 			Remember:       s.opt.Remember,
-			RememberBytes:  s.opt.RememberBytes,
+			RememberBytes:  s.opt.CacheBytes,
 			RememberDir:    s.opt.RememberDir,
 			SealAfter:      s.opt.SealAfter,
 			Log:            s.log.Logger,
@@ -125,7 +125,6 @@ func (c *Options) checkStore() error {
 	const instead = " has no meaning for a store in PostgreSQL: "
 	return firstBroken(
 		rule{c.RememberDir == "" || c.Remember > 0, "--remember-dir has no meaning with --remember 0s"},
-		rule{!c.cacheSet, "--cache-bytes" + instead + "set shared_buffers of the database"},
 		rule{c.MinFreeBytes == pebblestore.DefaultMinFreeBytes || c.MinFreeBytes < 0, "--min-free-bytes" + instead + "watch the database's disk"},
 		rule{c.Scrub == defaultScrub || c.Scrub == 0, "--scrub" + instead + "use the database's data checksums and pg_amcheck"},
 	)

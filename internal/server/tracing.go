@@ -12,20 +12,17 @@ import (
 
 // TraceOptions select the requests to trace, and the collector.
 type TraceOptions struct {
-	OTLPEndpoint string        `name:"otlp-endpoint" env:"PULSEGATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector for OTLP over HTTP, such as http://127.0.0.1:4318. Default: no tracing."`
-	TraceSample  float64       `default:"0.001" placeholder:"SHARE" help:"Share of requests to trace, from 0 to 1, unless its traceparent decides this."`
-	TraceForced  int           `default:"${trace_forced}" help:"Requests per second that are traced because their traceparent requests it; --trace-sample applies to the others."`
-	TraceSlow    time.Duration `default:"250ms" help:"Trace every request that takes this long; 0s for none."`
+	OTLPEndpoint string  `name:"otlp-endpoint" env:"PULSEGATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector for OTLP over HTTP, such as http://127.0.0.1:4318. Default: no tracing."`
+	TraceSample  float64 `default:"0.001" placeholder:"SHARE" help:"Share of requests to trace, from 0 to 1. Requests that take 250 ms are traced too, and so are up to 10 per second whose traceparent asks for it."`
 }
+
+// traceSlow is the duration from which on a request is traced in any case.
+const traceSlow = 250 * time.Millisecond
 
 // tracing returns the options of the tracer, or nil for no tracing. Invalid values are
 // rejected in either case.
 func (c *Options) tracing() (*tracing.Options, error) {
-	err := firstBroken(
-		rule{c.TraceSample >= 0 && c.TraceSample <= 1, "--trace-sample must be from 0 to 1"},
-		rule{c.TraceSlow >= 0, "--trace-slow must be at least 0s"},
-		rule{c.TraceForced >= 0, "--trace-forced must be at least 0"},
-	)
+	err := firstBroken(rule{c.TraceSample >= 0 && c.TraceSample <= 1, "--trace-sample must be from 0 to 1"})
 	if err != nil || c.OTLPEndpoint == "" {
 		return nil, err
 	}
@@ -45,7 +42,7 @@ func (c *Options) tracing() (*tracing.Options, error) {
 		endpoint = endpoint.JoinPath("v1", "traces")
 	}
 	return &tracing.Options{
-		Endpoint: endpoint, Forced: c.TraceForced, Headers: headers, Sample: c.TraceSample, Slow: c.TraceSlow,
+		Endpoint: endpoint, Forced: tracing.DefaultForced, Headers: headers, Sample: c.TraceSample, Slow: traceSlow,
 		Service: "pulsegate", Version: c.Version,
 	}, nil
 }
@@ -74,7 +71,7 @@ func startTracing(opt *Options, cfg *tracing.Options, log *Log) *tracing.Tracer 
 		return nil
 	}
 	cfg.Log = log.Logger
-	log.Info("tracing", "endpoint", cfg.Endpoint.Host, "sample", opt.TraceSample, "slow", settings.FormatDuration(opt.TraceSlow))
+	log.Info("tracing", "endpoint", cfg.Endpoint.Host, "sample", opt.TraceSample, "slow", settings.FormatDuration(traceSlow))
 	return tracing.New(*cfg)
 }
 

@@ -116,11 +116,9 @@ func (c *overloadCommand) scenarios() []scenario {
 	quarter := "--max-queued=" + n
 	return []scenario{
 		{"rude", "a short queue; clients whose request is refused drop the reading and send the next one at once",
-			[]string{quarter, "--max-group=" + n}, []string{"--tries=1"}},
+			[]string{quarter}, []string{"--tries=1"}},
 		{"patient", "a short queue; clients that respect Retry-After",
-			[]string{quarter, "--max-group=" + n}, nil},
-		{"commits", "a short queue and groups of 16 readings, so that the server is limited by commits and not by its CPU; clients as rude",
-			[]string{quarter, "--max-group=16"}, []string{"--tries=1"}},
+			[]string{quarter}, nil},
 		{"defaults", "default flags: the queue has room for one request per connection; clients as rude",
 			nil, []string{"--tries=1"}},
 	}

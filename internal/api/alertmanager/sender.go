@@ -32,6 +32,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,11 +54,12 @@ type Options struct {
 	// Every is how often active alerts are sent again. Default [DefaultEvery].
 	Every time.Duration
 
-	Roots        *x509.CertPool // nil means those of the system
-	RootsExpire  time.Time      // when the first of Roots expires
-	User         string         // for basic authentication, with the password in PasswordFile
-	PasswordFile string
-	TokenFile    string // of a bearer token; both files are read for each request
+	Roots       *x509.CertPool // nil means those of the system
+	RootsExpire time.Time      // when the first of Roots expires
+
+	// CredentialsFile has NAME:PASSWORD for basic authentication, or a bearer token, which has no colon (RFC 6750,
+	// section 2.1). It is read for each request. "" means that none are sent.
+	CredentialsFile string
 
 	// OnTrouble is called with an error when the Alertmanager begins to fail, and with nil when it works
 	// again.
@@ -307,19 +309,16 @@ func (s *Sender) post(ctx context.Context, alerts []alert.Alert, now time.Time) 
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	if s.opt.PasswordFile != "" {
-		password, err := sharedfile.Secret(s.opt.PasswordFile)
+	if s.opt.CredentialsFile != "" {
+		secret, err := sharedfile.Secret(s.opt.CredentialsFile)
 		if err != nil {
 			return err
 		}
-		r.SetBasicAuth(s.opt.User, password)
-	}
-	if s.opt.TokenFile != "" {
-		token, err := sharedfile.Secret(s.opt.TokenFile)
-		if err != nil {
-			return err
+		if name, password, basic := strings.Cut(secret, ":"); basic {
+			r.SetBasicAuth(name, password)
+		} else {
+			r.Header.Set("Authorization", "Bearer "+secret)
 		}
-		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	answer, err := s.client.Do(r)
 	if err != nil {

@@ -516,15 +516,15 @@ func TestCredentials(t *testing.T) {
 			try(t, os.WriteFile(path, []byte(text), 0o600))
 			return path
 		}
-		password := write("password", "secret-1\n")
-		f := newFixture(t, Options{User: "pulsegate", PasswordFile: password, Every: time.Second})
+		credentials := write("credentials", "pulsegate:secret-1\n")
+		f := newFixture(t, Options{CredentialsFile: credentials, Every: time.Second})
 		stop := f.start(t)
 		defer stop()
 		f.pass(2 * time.Second)
 		if user, got, ok := f.peer.requests[0].BasicAuth(); !ok || user != "pulsegate" || got != "secret-1" {
 			t.Errorf("got %q %q", user, got)
 		}
-		write("password", "secret-2")
+		write("credentials", "pulsegate:secret-2")
 		f.pass(2 * time.Second)
 		if _, got, _ := f.peer.requests[len(f.peer.requests)-1].BasicAuth(); got != "secret-2" {
 			t.Errorf("after a change got %q", got)
@@ -534,9 +534,9 @@ func TestCredentials(t *testing.T) {
 		if _, cause := f.sender.Failing(); cause == nil || cause.Error() != "it answers with status 307" {
 			t.Errorf("got %v", cause)
 		}
-		write("password", "secret\n-3")
+		write("credentials", "pulsegate:secret\n-3")
 		f.pass(time.Minute)
-		if _, cause := f.sender.Failing(); cause == nil || cause.Error() != password+": not a line of text" {
+		if _, cause := f.sender.Failing(); cause == nil || cause.Error() != credentials+": not a line of text" {
 			t.Errorf("got %v", cause)
 		}
 		for _, r := range f.peer.requests {
@@ -548,7 +548,7 @@ func TestCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		token := filepath.Join(t.TempDir(), "token")
 		try(t, os.WriteFile(token, []byte("abc"), 0o600))
-		f := newFixture(t, Options{TokenFile: token})
+		f := newFixture(t, Options{CredentialsFile: token})
 		stop := f.start(t)
 		defer stop()
 		f.pass(2 * time.Second)
@@ -655,7 +655,7 @@ func TestEcho(t *testing.T) {
 				}
 			}
 		}()
-		s := New(nil, Options{URL: &url.URL{Scheme: "http", Host: listener.Addr().String()}, TokenFile: token})
+		s := New(nil, Options{URL: &url.URL{Scheme: "http", Host: listener.Addr().String()}, CredentialsFile: token})
 		err = s.send(t.Context(), nil)
 		s.client.CloseIdleConnections()
 		if err == nil || strings.Contains(err.Error(), "s3cret") {

@@ -23,7 +23,7 @@ type Setting struct {
 	Usage     string   // with a placeholder for its value: --max-ahead=DURATION
 	Variables []string // environment variables
 	Key       string   // in a file: serve.max-ahead; empty if a file cannot set it
-	Value     string   // what it takes, in Markdown: duration with its unit, such as `90s`
+	Group     string   // title of the group that it is in, or empty
 	Default   string   // a value, if there is one
 	Note      string   // otherwise a description of the default
 	Help      string   // without the default
@@ -59,7 +59,9 @@ func appendCommands(all []Command, node *kong.Node) []Command {
 func flagSetting(node *kong.Node, flag *kong.Flag) Setting {
 	s := Setting{Name: "--" + flag.Name, Usage: flag.String(), Variables: flag.Envs, Default: flag.Default}
 	s.Help, s.Note = splitHelp(flag.Value)
-	_, s.Value = kindOf(flag)
+	if flag.Group != nil {
+		s.Group = flag.Group.Title
+	}
 	if isSetting(flag) {
 		s.Key = tableOf(node) + "." + flag.Name
 	}
@@ -78,35 +80,24 @@ func splitHelp(v *kong.Value) (help, note string) {
 	return strings.TrimSpace(help), strings.TrimSuffix(note, ".")
 }
 
-// kindOf returns the placeholder for the value of a flag whose tag has none, and what the flag
-// takes, in Markdown.
-func kindOf(flag *kong.Flag) (placeHolder, value string) {
+// placeHolder returns the placeholder for the value of a flag whose tag has none.
+func placeHolder(flag *kong.Flag) string {
 	words := strings.Split(flag.Name, "-")
 	name := strings.ToUpper(words[len(words)-1])
 	target := flag.Target.Type()
 	switch kind := target.Kind(); {
 	case flag.Enum != "":
-		return strings.Join(flag.EnumSlice(), "|"), "`" + strings.Join(flag.EnumSlice(), "`, `") + "`"
+		return strings.Join(flag.EnumSlice(), "|")
 	case target == reflect.TypeFor[time.Duration]():
-		return "DURATION", "duration with its unit, such as `90s`"
+		return "DURATION"
 	case isBytes(flag):
-		return "BYTES", "bytes, or with a unit, such as `1MiB`"
-	case target == reflect.TypeFor[time.Time]():
-		return name, "RFC 3339 with zone"
+		return "BYTES"
 	case target == reflect.TypeFor[slog.Level]():
-		return "LEVEL", "`debug`, `info`, `warn`, `error`"
-	case kind == reflect.Bool:
-		return name, "`true`, `false`"
-	case kind == reflect.Map:
-		return name, "`" + flag.FormatPlaceHolder() + "`; in a file a table"
-	case kind == reflect.Slice:
-		return name, "list"
-	case kind == reflect.Float64:
-		return "N", "number"
-	case target.PkgPath() == "" && (flag.Target.CanInt() || flag.Target.CanUint()):
-		return "N", "whole number"
-	case flag.Tag.Type == "path":
-		return "FILE", "path"
+		return "LEVEL"
+	case kind == reflect.Float64, target.PkgPath() == "" && (flag.Target.CanInt() || flag.Target.CanUint()):
+		return "N"
+	case flag.Tag.Type == "path" && kind == reflect.String:
+		return "FILE"
 	}
-	return name, "text"
+	return name
 }

@@ -26,7 +26,7 @@ func Help() kong.Option {
 			}
 			eachFlag(k.Model.Node, func(node *kong.Node, flag *kong.Flag) {
 				if flag.PlaceHolder == "" {
-					flag.PlaceHolder, _ = kindOf(flag)
+					flag.PlaceHolder = placeHolder(flag)
 				}
 			})
 			return nil
