@@ -17,9 +17,9 @@ import (
 // container, as Docker's HEALTHCHECK does.
 type healthCommand struct {
 	URL       string        `arg:"" optional:"" help:"URL to request, such as http://127.0.0.1:8080/livez; without a path /readyz. A path alone is asked of --admin-addr, or of --addr if that is empty. Default: /readyz of --addr."`
-	Addr      string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the server's public listener, as in serve."`
-	AdminAddr string        `default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the server's admin listener, as in serve; empty for none."`
-	TLSCert   string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain of the public listener, as in serve. With one, --addr is asked with https, and any certificate is accepted. Default: no TLS."`
+	Addr      string        `as:"serve" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the server's public listener, as in serve."`
+	AdminAddr string        `as:"serve" default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the server's admin listener, as in serve; empty for none."`
+	TLSCert   string        `as:"serve" name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain of the public listener, as in serve. With one, --addr is asked with https, and any certificate is accepted. Default: no TLS."`
 	Timeout   time.Duration `default:"3s" env:"-" help:"Time limit for the answer."`
 	CA        string        `type:"path" env:"-" placeholder:"FILE" help:"CA certificates in PEM that verify the certificate of an https server. Default: those of the system."`
 	NoCheck   bool          `name:"no-check-certificate" env:"-" help:"Accept any certificate of an https server, as probes of Kubernetes do. The request contains no secret."`

@@ -58,12 +58,27 @@ func (s *Settings) BeforeResolve(ctx *kong.Context) error {
 		return err
 	}
 	// kong would prefer the file to the environment.
-	ctx.AddResolver(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-		if v, ok := s.file.values[flag]; ok && s.variable(flag) == "" {
+	ctx.AddResolver(kong.ResolverFunc(func(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		v, ok := s.file.values[flag]
+		if !ok {
+			v, ok = s.file.values[namesake(ctx.Model.Node, flag)]
+		}
+		if ok && s.variable(flag) == "" {
 			return v.text, nil
 		}
 		return nil, nil
 	}))
+	return nil
+}
+
+// namesake returns the flag from whose key in a file a flag takes its value if it has none of its own, or nil: a flag
+// tagged as:"serve" is about the server, and follows the flag of serve that has its name.
+func namesake(app *kong.Node, flag *kong.Flag) *kong.Flag {
+	for _, command := range app.Children {
+		if as := flag.Tag.Get("as"); as != "" && command.Name == as {
+			return flagNamed(command, flag.Name)
+		}
+	}
 	return nil
 }
 
