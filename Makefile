@@ -136,9 +136,8 @@ release: ## build the files of release VERSION=1.2.3 into bin/release, reproduci
 release-check: ## build a release of HEAD twice, in two clones, and compare
 	@.ci/release
 
-docs: ## write the settings of all commands into docs/configuration.md, and the operations into docs/api.md
+docs: ## write the settings of all commands into docs/configuration.md
 	go test -count=1 -timeout 10m -run 'TestReference$$' ./cmd/pulsegate -update
-	go test -count=1 -run 'TestTable$$' ./internal/api/openapi -update
 
 cover: ## write the test coverage to bin/cover.html
 	mkdir -p bin && $(GOTEST) -coverpkg=./... -coverprofile=bin/cover.out ./... && go tool cover -html=bin/cover.out -o bin/cover.html

@@ -197,7 +197,7 @@ var (
 	mutantName = regexp.MustCompile(`mutants? ([a-z0-9-]+(?:(?:, | and )(?:[a-z]+-[a-z0-9-]+))*)`)
 )
 
-// TestReliabilityNames checks that the tests exist that testdata/faults.txt, docs/reliability.md and docs/scaling.md
+// TestReliabilityNames checks that the tests exist that testdata/faults.txt and docs/scaling.md
 // name, and the mutants that comments name.
 func TestReliabilityNames(t *testing.T) {
 	index, all := testIndex{}, map[string]bool{}
@@ -215,7 +215,7 @@ func TestReliabilityNames(t *testing.T) {
 	})
 	try(t, err)
 	for name, least := range map[string]int{
-		"cmd/pulsegate/" + faultsFile: 80, "docs/reliability.md": 5, "docs/scaling.md": 10,
+		"cmd/pulsegate/" + faultsFile: 80, "docs/scaling.md": 10,
 	} {
 		page, err := os.ReadFile(filepath.Join(root, name))
 		try(t, err)

@@ -123,7 +123,7 @@ func documentedSeries(t *testing.T) (all []series) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
 	try(t, err)
 	code := regexp.MustCompile("`([a-z_]+)`")
-	for _, row := range regexp.MustCompile("(?m)^\\| `(pulsegate_(?:postgres|oidc)_[a-z_]+)` \\| [a-z]+ \\|(.*?)\\|(.*)\\|$").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^- `(pulsegate_(?:postgres|oidc)_[a-z_]+)`(?: \\(([^)]*)\\))?: (.*)$").FindAllStringSubmatch(string(text), -1) {
 		some := []series{{row[1], map[string]string{}}}
 		for _, label := range code.FindAllStringSubmatch(row[2], -1) {
 			var more []series

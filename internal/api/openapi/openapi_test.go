@@ -2,7 +2,6 @@ package openapi_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http/httptest"
@@ -19,8 +18,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-var update = flag.Bool("update", false, "write the table of operations into docs/api.md")
 
 // options are the default options.
 var options = openapi.Options{
@@ -95,68 +92,23 @@ func parse(t *testing.T) (d document) {
 	return d
 }
 
-func last(ref string) string { return ref[strings.LastIndex(ref, "/")+1:] }
-
-// methods are those that a table shows; HEAD and OPTIONS follow from the text above it.
+// methods are those of the description; HEAD and OPTIONS follow from the text of the page.
 var methods = []string{"get", "post", "delete"}
-
-// table returns the operations as a table: parameters, and the problems of each status.
-func table(d document) string {
-	var b strings.Builder
-	b.WriteString("| request | parameters | answers |\n|---|---|---|\n")
-	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
-		for _, method := range methods {
-			op, ok := d.Paths[path][method]
-			if !ok {
-				continue
-			}
-			var params, answers []string
-			for _, p := range op.Parameters {
-				if p.In == "query" {
-					params = append(params, "`"+p.Name+"`")
-				}
-			}
-			for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
-				problems := d.problems(op, status)
-				for i, name := range problems {
-					problems[i] = fmt.Sprintf("[`%s`](problems.md#%s)", name, name)
-				}
-				answers = append(answers, strings.TrimSpace(status+" "+strings.Join(problems, ", ")))
-			}
-			fmt.Fprintf(&b, "| `%s %s` | %s | %s |\n", strings.ToUpper(method), path, strings.Join(params, ", "), strings.Join(answers, "; "))
-		}
-	}
-	return b.String()
-}
-
-// problems returns the names of the problems of a status.
-func (d document) problems(op operation, status string) (names []string) {
-	media, ok := d.Components.Responses[last(op.Responses[status].Ref)].Content["application/problem+json"]
-	if !ok {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(media.Examples))
-}
 
 const page = "../../../docs/api.md"
 
-// The table of operations in docs/api.md is that of the description. make docs writes it.
-func TestTable(t *testing.T) {
-	const begin, end = "<!-- begin operations -->\n", "<!-- end operations -->\n"
-	text, err := os.ReadFile(page)
-	try(t, err)
-	before, rest, found := strings.Cut(string(text), begin)
-	got, after, foundEnd := strings.Cut(rest, end)
-	if !found || !foundEnd {
-		t.Fatalf("docs/api.md has no %s … %s", begin, end)
+// The pages name the path of every operation.
+func TestPathsAreDescribed(t *testing.T) {
+	var pages strings.Builder
+	for _, name := range []string{"api.md", "page.md", "influxdb.md"} {
+		text, err := os.ReadFile("../../../docs/" + name)
+		try(t, err)
+		pages.Write(text)
 	}
-	want := table(parse(t))
-	switch {
-	case got == want:
-	case *update:
-		try(t, os.WriteFile(page, []byte(before+begin+want+end+after), 0o644))
-	default:
-		t.Errorf("docs/api.md has\n%s\nthe operations are\n%s\nrun make docs", got, want)
+	for path := range parse(t).Paths {
+		if !strings.Contains(pages.String(), path) && !strings.HasPrefix(path, "/assets/") {
+			t.Errorf("no page names %s", path)
+		}
 	}
 }
 
