@@ -146,7 +146,7 @@ func (c *importCommand) check() (err error) {
 	return nil
 }
 
-// open opens the file or standard input, and determines the format of the latter.
+// open opens the file or standard input.
 func (c *importCommand) open(ctx context.Context, stdin io.Reader) (file io.Reader, closeFile func() error, err error) {
 	file, closeFile = stdin, func() error { return nil }
 	if c.File != stdinName {
@@ -167,17 +167,8 @@ func (c *importCommand) open(ctx context.Context, stdin io.Reader) (file io.Read
 		}
 	}
 	file = interruptible(ctx, file)
-	if c.File != stdinName {
-		return file, closeFile, nil
-	}
-	if c.Format != "auto" {
-		return file, closeFile, nil
-	}
-	if c.ShiftTo != nil {
+	if c.File == stdinName && c.Format == "auto" && c.ShiftTo != nil {
 		return nil, nil, settings.Usagef("add --format csv or --format ndjson: --shift-to reads the file twice")
-	}
-	if c.Format, file, err = recording.DetectFormat(file); err != nil {
-		return nil, nil, fmt.Errorf("read standard input: %w", err)
 	}
 	return file, closeFile, nil
 }
@@ -192,9 +183,16 @@ func (c *importCommand) reader(ctx context.Context, client *transfer.Client, fil
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.shaped() {
+	if c.Format == "auto" { // standard input
+		if c.Format, content, err = recording.DetectFormat(content); err != nil {
+			err = fmt.Errorf("read standard input: %w", err)
+		}
+	}
+	switch {
+	case err != nil:
+	case c.shaped():
 		reader, err = c.openShaped(content, errOut)
-	} else {
+	default:
 		reader, err = c.readings(ctx, client, content)
 	}
 	if err != nil {
@@ -287,6 +285,9 @@ func (c *importCommand) print(out io.Writer, sum transfer.Summary) error {
 	}
 	_, err := fmt.Fprintf(out, "sent=%d stored=%d duplicate=%d rejected=%d failed=%d values=%d rows=%d no_sign=%d zeros_left_out=%d\n",
 		sum.Sent, sum.Stored, sum.Duplicate, sum.Rejected, sum.Failed, sum.Values, sum.Rows, sum.NoSign, sum.Zeros)
+	if c.DryRun && err == nil {
+		_, err = fmt.Fprintf(out, "would_send=%d\n", sum.WouldSend)
+	}
 	if c.shaped() && err == nil {
 		_, err = fmt.Fprintf(out, "missing=%d rounded=%d ignored=%d\n", sum.Missing, sum.Rounded, sum.Ignored)
 	}
@@ -379,7 +380,7 @@ func (p *rejections) end(sum transfer.Summary) {
 			fmt.Fprintf(p.out, "%d of %d rows: %s\n", cause.n, sum.Rows, cause.text)
 		}
 	}
-	if p.ahead+p.old+p.expired > 0 && sum.Stored+sum.Duplicate == 0 && !p.shaped {
+	if p.ahead+p.old+p.expired > 0 && sum.Stored+sum.Duplicate+sum.WouldSend == 0 && !p.shaped {
 		fmt.Fprintln(p.out, "If the dates of the whole recording are shifted, as de-identification does, '--shift-to now' moves all its rows.")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -45,6 +46,9 @@ func (f *shapeFlags) shapes(signs *vitals.Signs) (chosen []*shape.Shape, err err
 		}
 		if f.As != "" && t.Name != f.As {
 			return nil
+		}
+		if t.Zone != "" && f.Zone != "" && t.Zone != f.Zone {
+			return &vitals.FieldOf{Part: "zone", Err: fmt.Errorf("--zone is %s, and the mapping has another one", f.Zone)}
 		}
 		t.Zone = cmp.Or(t.Zone, f.Zone)
 		s, err := compileCSV(t, signs)
@@ -112,7 +116,7 @@ func (c *importCommand) openShaped(file io.Reader, errOut io.Writer) (recording.
 const shownReadings = 10
 
 // preview is upload for --dry-run: it sends nothing.
-func (c *importCommand) preview(_ context.Context, std stdio, _ *transfer.Client, _ io.Reader, reader recording.Reader, rejected *rejections) (sum transfer.Summary, err error) {
+func (c *importCommand) preview(ctx context.Context, std stdio, _ *transfer.Client, _ io.Reader, reader recording.Reader, rejected *rejections) (sum transfer.Summary, err error) {
 	rules, err := vitals.NewValidator(c.signs.DefaultLimits())
 	if err != nil {
 		return sum, err
@@ -125,7 +129,10 @@ func (c *importCommand) preview(_ context.Context, std stdio, _ *transfer.Client
 		sum.Rejected++
 		rejected.add(transfer.Refusal{Line: line, Field: field, Reason: strings.TrimPrefix(err.Error(), "vitals: "), Row: reader.Text()})
 	}
-	for shown := 0; ; {
+	for {
+		if err := ctx.Err(); err != nil {
+			return sum, err
+		}
 		r, line, err := reader.Next()
 		var row *recording.RowError
 		switch {
@@ -141,7 +148,8 @@ func (c *importCommand) preview(_ context.Context, std stdio, _ *transfer.Client
 			refuse(line, broken.Field, broken.Err)
 			continue
 		}
-		if shown++; shown <= shownReadings {
+		sum.Values += bits.OnesCount32(r.Values.Present())
+		if sum.WouldSend++; sum.WouldSend <= shownReadings {
 			if _, err := fmt.Fprintf(std.out, "%s\n", c.signs.AppendJSON(nil, &r)); err != nil {
 				return sum, err
 			}

@@ -77,6 +77,18 @@ func (c *mappingTestCommand) Run(ctx context.Context, std stdio) error {
 			return err
 		}
 	}
+	for i := range in.LeftOut {
+		l := &in.LeftOut[i]
+		switch {
+		case l.Ignored:
+			fmt.Fprintf(std.err, "ignored: readings[%d]\n", l.Index)
+		default:
+			fmt.Fprintf(std.err, "left out: readings[%d]: %s: %s%s\n", l.Index, l.Field, l.Why, more(l.More))
+		}
+	}
+	if in.Rounded > 0 {
+		fmt.Fprintf(std.err, "rounded: %d values\n", in.Rounded)
+	}
 	for i := range got.Refused {
 		fmt.Fprintf(std.err, "rejected: %s\n", strings.TrimPrefix(got.Refused[i].Error(), "vitals: "))
 	}
@@ -84,6 +96,14 @@ func (c *mappingTestCommand) Run(ctx context.Context, std stdio) error {
 		return fmt.Errorf("%d of %d readings would be %w", n, got.Len(), errRejected)
 	}
 	return nil
+}
+
+// more returns a text about further values that were left out.
+func more(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and %d more", n)
 }
 
 // choose returns the input of the mappings that the flags choose, and what the topic names.

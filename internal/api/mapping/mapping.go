@@ -194,13 +194,16 @@ func (d *decoding) ignore() {
 	d.index++
 }
 
-// ignored ignores a payload without the array of readings if a mapping that fits it says so.
+// ignored ignores a payload without the array of readings if the first mapping that fits it says so.
 func (d *decoding) ignored() bool {
-	fits := slices.ContainsFunc(d.group.mappings, func(m *mapping) bool { return m.Ignore && m.Fits(m.cells(&d.payload)) })
-	if fits && d.index < d.in.MaxReadings {
+	i := slices.IndexFunc(d.group.mappings, func(m *mapping) bool { return m.Fits(m.cells(&d.payload)) })
+	if i < 0 || !d.group.mappings[i].Ignore {
+		return false
+	}
+	if d.tooMany = d.tooMany || d.index >= d.in.MaxReadings; !d.tooMany {
 		d.ignore()
 	}
-	return fits
+	return true
 }
 
 // refuse rejects the next reading.

@@ -203,6 +203,31 @@ signs.heart_rate_bpm.at = "/beds/-/values/-/1"
 		{`{"type":"status"}`, " ignored"},
 		{`{"type":"status","beds":[{"id":"a"}]}`, " ignored"},
 		{`{"beds":[{"values":[1,2,3,4,5]}]}`, "error: vitals: too many readings in one body"},
+		{strings.Repeat(`{"type":"status"}`, 5), "error: vitals: too many readings in one body"},
+	} {
+		if got := decode(t, set.Named("m"), vitals.Origin{}, tt.message); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.message, got, tt.want)
+		}
+	}
+}
+
+// TestIgnoreOrder checks that a mapping with ignore skips a payload without the array only if no earlier one fits it.
+func TestIgnoreOrder(t *testing.T) {
+	set, _, err := read(t, `[[mapping]]
+name = "m"
+device = "/id"
+time = "/t"
+where = { "/v" = "1" }
+signs.heart_rate_bpm.at = "/beds/-/hr"
+[[mapping]]
+name = "m"
+where = { "/type" = "status" }
+ignore = true
+`)
+	try(t, err)
+	for _, tt := range []struct{ message, want string }{
+		{`{"type":"status"}`, " ignored"},
+		{`{"type":"status","v":1}`, ": the array of readings is missing"},
 	} {
 		if got := decode(t, set.Named("m"), vitals.Origin{}, tt.message); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.message, got, tt.want)

@@ -30,6 +30,9 @@ type format struct {
 	parse func(c *Clock, text []byte) (unixMs int64, offset vitals.UTCOffset, err error)
 	names string // as the mapping has it
 	order string // of year, month and day, such as Ymd; y is a year of two digits, b a month by name
+
+	// The number of digits of the texts of a pattern that has nothing else; 0 for any other.
+	leastDigits, mostDigits int
 }
 
 // maxTimeBytes bounds a text that is parsed as a time.
@@ -303,6 +306,7 @@ var expanded = strings.NewReplacer("%F", "%Y-%m-%d", "%T", "%H:%M:%S", "%R", "%H
 // parsePattern returns the format of a pattern in the letters of strftime. zoned means that times have a zone without it.
 func parsePattern(pattern string, monthNames []string, zoned bool) (f format, err error) {
 	known, f := directives(monthNames), format{names: pattern}
+	digitsOnly := f.literals() == ""
 	var steps []func(*scanner, *wall)
 	set := map[string]bool{}
 	for text := expanded.Replace(pattern); text != ""; {
@@ -334,15 +338,25 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 					f.order += d.sets
 				}
 			}
+			letter := text[1]
 			text = text[2:]
 			if d.take != nil {
 				steps = append(steps, d.take)
+				switch letter {
+				case 'y':
+					f.leastDigits, f.mostDigits = f.leastDigits+2, f.mostDigits+2
+				case 'f':
+					f.leastDigits, f.mostDigits = f.leastDigits+1, f.mostDigits+maxTimeBytes
+				default: // a word, or an offset with its sign
+					digitsOnly = false
+				}
 				break
 			}
 			least := 1
 			if d.width == 4 || len(text) > 1 && text[0] == '%' && (known[text[1]].width > 0 || text[1] == 'f' || text[1] == 'y') {
 				least = d.width // a number that is followed by another one
 			}
+			f.leastDigits, f.mostDigits = f.leastDigits+least, f.mostDigits+d.width
 			steps = append(steps, func(s *scanner, w *wall) { *d.to(w) = s.number(least, d.width) })
 		case text[0] != '%' || strings.HasPrefix(text, "%%"):
 			c := text[0]
@@ -355,6 +369,9 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 		default:
 			return f, fmt.Errorf("%q is not supported; the letters are Y y m d e B b h A a H k I l M S f p z F T R D", text[:2])
 		}
+	}
+	if !digitsOnly {
+		f.leastDigits, f.mostDigits = 0, 0
 	}
 	f.parse = func(c *Clock, text []byte) (int64, vitals.UTCOffset, error) {
 		s, w := scanner{rest: text}, wall{}
@@ -444,7 +461,9 @@ func contradict(a, b format) bool {
 	isUnix := func(f format) bool { return strings.HasPrefix(f.names, "unix") }
 	switch {
 	case isUnix(a) || isUnix(b):
-		return isUnix(a) && isUnix(b) || isUnix(a) && b.bare() || isUnix(b) && a.bare()
+		return (isUnix(a) || a.fitsNumbers()) && (isUnix(b) || b.fitsNumbers())
+	case a.mostDigits > 0 && b.mostDigits > 0:
+		return a.leastDigits <= b.mostDigits && b.leastDigits <= a.mostDigits
 	case strings.Contains(a.order, "b") != strings.Contains(b.order, "b"), strings.EqualFold(a.order, b.order):
 		return false
 	}
@@ -452,13 +471,23 @@ func contradict(a, b format) bool {
 	return sameYear || strings.Contains(a.order+b.order, "y") && strings.Contains(a.names, "%") && strings.Contains(b.names, "%")
 }
 
-// bare reports whether a format is a pattern without anything between its directives, so that a number may fit it.
-func (f format) bare() bool {
-	rest := expanded.Replace(f.names)
-	for len(rest) > 1 && rest[0] == '%' {
-		rest = rest[2:]
+// literals returns the text of a pattern without its directives.
+func (f format) literals() string {
+	rest, text := expanded.Replace(f.names), ""
+	for rest != "" {
+		if rest[0] == '%' && len(rest) > 1 && rest[1] != '%' {
+			rest = rest[2:]
+			continue
+		}
+		text, rest = text+rest[:1], rest[1:]
 	}
-	return rest == ""
+	return text
+}
+
+// fitsNumbers reports whether a number may fit a pattern: it has nothing between its directives, or a decimal point.
+func (f format) fitsNumbers() bool {
+	text := f.literals()
+	return strings.Contains(f.names, "%") && (text == "" || text == ".")
 }
 
 // checkMonths returns an error unless there are no names of months, or twelve that differ.

@@ -45,7 +45,9 @@ type shapedReader struct {
 	columns int   // of the header
 	tape    *tape // nil without Options.Texts
 	text    []byte
+	in      *bufio.Reader // that csv reads
 	bound   *boundedReader
+	skipped int64 // bytes of empty lines, which csv has not seen
 	comma   byte
 	again   bool // the file is one of rejected rows
 }
@@ -111,7 +113,8 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 	}
 	s.again = isRejected(header)
 	s.bound = &boundedReader{file: in}
-	s.csv = csv.NewReader(s.bound)
+	s.in = bufio.NewReader(s.bound)
+	s.csv = csv.NewReader(s.in) // which uses s.in itself
 	s.csv.Comma, s.csv.FieldsPerRecord, s.csv.ReuseRecord, s.csv.LazyQuotes = rune(s.comma), -1, true, false
 	for i, name := range header {
 		if name != "" && !used[i] && !strings.HasPrefix(name, "rejected_") {
@@ -281,10 +284,11 @@ var errCells = errors.New("more or fewer cells than the header has columns")
 
 func (s *shapedReader) Next() (vitals.Reading, int, error) {
 	for {
+		s.skipEmptyLines()
 		s.bound.left = maxRowBytes
 		row, err := s.csv.Read()
 		if s.tape != nil {
-			s.text = s.tape.cut(s.csv.InputOffset())
+			s.text = s.tape.cut(s.csv.InputOffset() + s.skipped)
 		}
 		if err == io.EOF {
 			return vitals.Reading{}, 0, io.EOF
@@ -315,6 +319,26 @@ func (s *shapedReader) Next() (vitals.Reading, int, error) {
 			s.counts.NoSign++
 		default:
 			return r, line, nil
+		}
+	}
+}
+
+// skipEmptyLines skips lines without a text, which are not parts of a row.
+func (s *shapedReader) skipEmptyLines() {
+	for {
+		s.bound.left = maxRowBytes
+		end, _ := s.in.Peek(2)
+		switch {
+		case len(end) > 0 && end[0] == '\n':
+			end = end[:1]
+		case string(end) != "\r\n":
+			return
+		}
+		_, _ = s.in.Discard(len(end)) // it is buffered
+		s.lines++
+		s.skipped += int64(len(end))
+		if s.tape != nil {
+			s.tape.cut(s.csv.InputOffset() + s.skipped)
 		}
 	}
 }

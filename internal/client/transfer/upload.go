@@ -26,6 +26,8 @@ type Summary struct {
 	NoSign int `json:"no_sign"` // rows without a vital sign, skipped
 	Zeros  int `json:"zeros"`   // zeros that mean "no signal", skipped
 
+	WouldSend int `json:"would_send,omitzero"` // valid readings of a dry run, which sends nothing
+
 	// Of files that a mapping describes.
 	Missing int `json:"missing,omitzero"` // cells with a text that is no value
 	Rounded int `json:"rounded,omitzero"` // values that were rounded
