@@ -19,14 +19,14 @@ import (
 )
 
 type importCommand struct {
-	File    string      `arg:"" help:"CSV or NDJSON file, which gzip or zstd may have compressed, or - for standard input."`
+	File    string      `arg:"" help:"CSV, NDJSON or JSON file, which gzip or zstd may have compressed, or - for standard input."`
 	Target  string      `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`
 	Device  vitals.Name `placeholder:"NAME" help:"Device of rows that do not name one."`
 	Map     string      `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs without a column are left out. Default: columns with the names of the JSON fields."`
 	ShiftTo *moment     `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with a zone. For recordings with the shifted dates of de-identification. Refused if the server would accept the own time of a row. Reads the file twice, so standard input must not be a pipe."`
 	Yes     bool        `action:"" help:"With --shift-to, move also times that the server would accept as they are."`
 	Batch   int         `default:"500" help:"Readings per request."`
-	Format  string      `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file. auto uses the ending .csv, .ndjson or .jsonl, or the first byte of standard input."`
+	Format  string      `enum:"auto,csv,ndjson,json" default:"auto" help:"Format of the file. auto uses the ending .csv, .ndjson, .jsonl or .json, the mapping, or the first byte of standard input."`
 	JSON    bool        `help:"Print the summary as one JSON object."`
 	Quiet   bool        `short:"q" help:"Do not list rejected rows."`
 	Rejects string      `action:"" type:"path" placeholder:"FILE" help:"New file for the rejected rows, which only you can read: the row with its line, field and reason, in the format of the import, to be corrected and imported again."`
@@ -128,19 +128,17 @@ func (c *importCommand) check() (err error) {
 	if c.Format == "auto" && c.File != stdinName {
 		c.Format = recording.FormatOf(c.File)
 	}
-	if c.delimiter = ','; c.shaped() && (c.Format == "auto" || c.Format == "") {
-		c.Format = recording.CSV
-	}
+	c.delimiter = ','
 	switch {
 	case c.shaped() && (c.Map != "" || c.ShiftTo != nil):
 		return settings.Usagef("--mapping and --as cannot be combined with --map and --shift-to")
-	case c.shaped() && c.Format != recording.CSV:
-		return settings.Usagef("--mapping and --as need a CSV file")
+	case c.Format == recording.JSON && !c.shaped():
+		return settings.Usagef("a JSON document needs --mapping or --as; a file of readings, one in a line, needs --format ndjson")
 	case c.Zone != "" && !c.shaped():
 		return settings.Usagef("--zone needs --mapping or --as")
 	case c.Batch < 1 || c.Batch > 100_000:
 		return settings.Usagef("--batch is not from 1 to 100000")
-	case c.Format == "":
+	case c.Format == "" && !c.shaped():
 		return settings.Usagef("the name of the file does not end in .csv, .ndjson or .jsonl; add --format csv or --format ndjson")
 	}
 	return nil
@@ -179,11 +177,12 @@ func (c *importCommand) reader(ctx context.Context, client *transfer.Client, fil
 		reader, err = c.readings(ctx, client, file)
 		return reader, func() {}, err
 	}
-	content, closeReader, err := recording.Decompress(file)
+	content, closeContent, err := recording.Decompress(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.Format == "auto" { // standard input
+	closeReader = closeContent
+	if c.Format == "auto" && !c.shaped() { // standard input
 		if c.Format, content, err = recording.DetectFormat(content); err != nil {
 			err = fmt.Errorf("read standard input: %w", err)
 		}
@@ -191,12 +190,18 @@ func (c *importCommand) reader(ctx context.Context, client *transfer.Client, fil
 	switch {
 	case err != nil:
 	case c.shaped():
-		reader, err = c.openShaped(content, errOut)
+		var stop func()
+		if reader, stop, err = c.openShaped(content, errOut); err == nil {
+			closeReader = func() {
+				stop()
+				closeContent()
+			}
+		}
 	default:
 		reader, err = c.readings(ctx, client, content)
 	}
 	if err != nil {
-		closeReader()
+		closeContent()
 	}
 	return reader, closeReader, err
 }
@@ -359,7 +364,11 @@ func (p *rejections) add(r transfer.Refusal) {
 		_, _ = p.file.Write(p.text) // Flush returns the error
 	}
 	if !p.quiet && p.total <= shownRejections {
-		fmt.Fprintf(p.out, "line %d rejected: %s\n", r.Line, r.Text())
+		unit := "line"
+		if p.format == recording.JSON {
+			unit = "record"
+		}
+		fmt.Fprintf(p.out, "%s %d rejected: %s\n", unit, r.Line, r.Text())
 	}
 }
 

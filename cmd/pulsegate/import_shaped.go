@@ -21,7 +21,7 @@ import (
 
 // shapeFlags choose how a file is written.
 type shapeFlags struct {
-	Mapping string `type:"path" env:"-" placeholder:"FILE" help:"File of mappings that say how other CSV is written."`
+	Mapping string `type:"path" env:"-" placeholder:"FILE" help:"File of mappings that say how other files are written."`
 	As      string `placeholder:"NAME" help:"Mapping to use, of --mapping or of the shipped ones, which 'pulsegate mapping list' prints."`
 	Zone    string `placeholder:"ZONE" help:"Zone of local times in the file, such as Europe/Berlin, for mappings without one."`
 }
@@ -29,7 +29,7 @@ type shapeFlags struct {
 // shaped reports whether the file is read by a mapping.
 func (f *shapeFlags) shaped() bool { return f.Mapping != "" || f.As != "" }
 
-// tables returns the mappings of CSV files, of the file or of those that are shipped.
+// tables calls use with the mappings of the file, or with those that are shipped.
 func (f *shapeFlags) tables(use func(*shape.Table) error) error {
 	if f.Mapping != "" {
 		return shape.Read([]string{f.Mapping}, use)
@@ -37,9 +37,14 @@ func (f *shapeFlags) tables(use func(*shape.Table) error) error {
 	return shape.ReadShipped(use)
 }
 
-// shapes returns the shapes that the flags choose.
-func (f *shapeFlags) shapes(signs *vitals.Signs) (chosen []*shape.Shape, err error) {
+// sources has the source of mappings for files of a format.
+var sources = map[string]string{recording.CSV: "csv", recording.NDJSON: "json", recording.JSON: "json"}
+
+// shapes returns the shapes that the flags choose for files of a format, which is set to that of the first mapping if it is
+// not known.
+func (f *shapeFlags) shapes(signs *vitals.Signs, format *string) (chosen []*shape.Shape, err error) {
 	var names []string
+	named := false
 	err = f.tables(func(t *shape.Table) error {
 		if !slices.Contains(names, t.Name) {
 			names = append(names, t.Name)
@@ -47,13 +52,24 @@ func (f *shapeFlags) shapes(signs *vitals.Signs) (chosen []*shape.Shape, err err
 		if f.As != "" && t.Name != f.As {
 			return nil
 		}
+		named = true
+		source := cmp.Or(t.Source, "json")
+		if *format == "auto" || *format == "" {
+			*format = source
+		}
+		if source != sources[*format] {
+			return nil
+		}
 		if t.Zone != "" && f.Zone != "" && t.Zone != f.Zone {
 			return &vitals.FieldOf{Part: "zone", Err: fmt.Errorf("--zone is %s, and the mapping has another one", f.Zone)}
 		}
 		t.Zone = cmp.Or(t.Zone, f.Zone)
-		s, err := compileCSV(t, signs)
-		if err != nil {
+		s, err := compileFile(t, signs)
+		switch {
+		case err != nil:
 			return err
+		case s.Ignore && !s.Conditional() && len(chosen) == 0:
+			return shape.ErrIgnoreAll
 		}
 		chosen = append(chosen, s)
 		return nil
@@ -63,53 +79,74 @@ func (f *shapeFlags) shapes(signs *vitals.Signs) (chosen []*shape.Shape, err err
 		return nil, settings.Usagef("%v, with --zone", err)
 	case err != nil:
 		return nil, settings.Usage(err)
-	case len(chosen) == 0:
+	case !named:
 		return nil, settings.Usagef("--as: no mapping is named %s; there are %s", f.As, strings.Join(names, ", "))
+	case len(chosen) == 0:
+		return nil, settings.Usagef("the mapping is not for files of this format, %s: it needs source = %q, or choose another --format", *format, sources[*format])
 	}
 	return chosen, nil
 }
 
-// compileCSV returns the shape of a mapping of CSV files.
-func compileCSV(t *shape.Table, signs *vitals.Signs) (*shape.Shape, error) {
-	if t.Source != "csv" {
-		return nil, &vitals.FieldOf{Part: "source", Err: errors.New(`import reads only mappings with source = "csv"`)}
-	}
-	s, err := t.Compile(shape.Options{Table: codes.Table{Signs: signs}, DeviceKnown: true, Place: func(at string) error {
-		if strings.TrimSpace(at) == "" {
-			return errors.New("not the name of a column, nor its number, such as #3")
+// compileFile returns the shape of a mapping of files.
+func compileFile(t *shape.Table, signs *vitals.Signs) (*shape.Shape, error) {
+	opt := shape.Options{Table: codes.Table{Signs: signs}, DeviceKnown: true, Place: shape.CheckPointer}
+	switch {
+	case t.Source == "csv":
+		opt.Place = func(at string) error {
+			if strings.TrimSpace(at) == "" {
+				return errors.New("not the name of a column, nor its number, such as #3")
+			}
+			return nil
 		}
-		return nil
-	}})
+	case t.Source != "" && t.Source != "json":
+		return nil, &vitals.FieldOf{Part: "source", Err: errors.New("neither csv nor json")}
+	case t.Decode != "":
+		return nil, &vitals.FieldOf{Part: "decode", Err: errors.New("import does not read characteristics")}
+	}
+	s, err := t.Compile(opt)
 	if err != nil {
 		return nil, err
 	}
 	if s.TakesReceived() {
 		return nil, &vitals.FieldOf{Part: "time", Err: errors.New(`a file has no time at which it was "received"`)}
 	}
-	if !slices.ContainsFunc(s.Places, func(p shape.Place) bool { return !strings.HasPrefix(p.At, "#") }) {
+	if t.Source == "csv" && !t.Ignore && !slices.ContainsFunc(s.Places, func(p shape.Place) bool { return !strings.HasPrefix(p.At, "#") }) {
 		return nil, &vitals.FieldOf{Part: "signs", Err: errors.New("name at least one column: numbers alone fit every line")}
 	}
 	return s, nil
 }
 
-// openShaped returns the Reader of a file that a mapping describes, and prints what was recognised.
-func (c *importCommand) openShaped(file io.Reader, errOut io.Writer) (recording.Reader, error) {
-	shapes, err := c.shapes(c.signs)
+// openShaped returns the Reader of a file that a mapping describes, and prints what was recognised. closeReader must be
+// called after the last reading.
+func (c *importCommand) openShaped(file io.Reader, errOut io.Writer) (reader recording.Reader, closeReader func(), err error) {
+	shapes, err := c.shapes(c.signs, &c.Format)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	reader, found, err := recording.NewShaped(file, shapes, recording.Options{Signs: c.signs, Device: c.Device, Texts: c.Rejects != ""})
+	opt := recording.Options{Signs: c.signs, Device: c.Device, Texts: c.Rejects != ""}
+	var found *recording.Recognised
+	closeReader = func() {}
+	if c.Format == recording.CSV {
+		reader, found, err = recording.NewShaped(file, shapes, opt)
+	} else {
+		reader, found, closeReader, err = recording.NewShapedJSON(file, c.Format, shapes, opt)
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if c.Quiet {
+		return reader, closeReader, nil
+	}
+	if c.Format != recording.CSV {
+		fmt.Fprintf(errOut, "recognised: mapping %s, %s, %s\n", found.Shape.Name, found.Encoding, c.Format)
+		return reader, closeReader, nil
 	}
 	c.delimiter = found.Delimiter
-	if !c.Quiet {
-		fmt.Fprintf(errOut, "recognised: mapping %s, %s, cells end with %q, columns named in line %d\n", found.Shape.Name, found.Encoding, found.Delimiter, found.HeaderLine)
-		if n := len(found.Unused); n > 0 {
-			fmt.Fprintf(errOut, "%d columns left out\n", n)
-		}
+	fmt.Fprintf(errOut, "recognised: mapping %s, %s, cells end with %q, columns named in line %d\n", found.Shape.Name, found.Encoding, found.Delimiter, found.HeaderLine)
+	if n := len(found.Unused); n > 0 {
+		fmt.Fprintf(errOut, "%d columns left out\n", n)
 	}
-	return reader, nil
+	return reader, closeReader, nil
 }
 
 // shownReadings is the number of readings that --dry-run prints.

@@ -25,6 +25,9 @@ type mappingListCommand struct{}
 
 func (c *mappingListCommand) Run(std stdio) error {
 	return shape.ReadShipped(func(t *shape.Table) error {
+		if t.About == "" { // a further one of its name
+			return nil
+		}
 		_, err := fmt.Fprintf(std.out, "%-24s %s\n", t.Name, t.About)
 		return err
 	})

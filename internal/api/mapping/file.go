@@ -42,10 +42,7 @@ func compile(t *shape.Table, signs codes.Table, accepted *[vitals.MaxSigns]vital
 	if t.Source != "" && t.Source != "json" {
 		return nil, bad("source", "only json is read here")
 	}
-	opt := shape.Options{Table: signs, Accepted: accepted, Place: func(at string) error {
-		_, _, err := tokens(at)
-		return err
-	}}
+	opt := shape.Options{Table: signs, Accepted: accepted, Place: shape.CheckPointer}
 	if t.Topic != "" {
 		if opt.DeviceKnown, err = topic(t.Topic); err != nil {
 			return nil, bad("topic", "%w", err)
@@ -81,7 +78,7 @@ func (m *mapping) decoded(t *shape.Table) error {
 	if t.Value == nil {
 		return bad("value", "missing: the pointer to the characteristic")
 	}
-	if _, _, err := tokens(*t.Value); err != nil {
+	if err := shape.CheckPointer(*t.Value); err != nil {
 		return &vitals.FieldOf{Part: "value", Err: err}
 	}
 	if m.value = *t.Value; t.Encoding == "base64" {

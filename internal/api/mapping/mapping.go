@@ -15,7 +15,7 @@ import (
 type mapping struct {
 	*shape.Shape
 	topic string
-	slots []int // of the plan, by place
+	slots []int // of the tree, by place
 
 	gatt       *gattCharacteristic // nil means JSON
 	value      string              // pointer to the characteristic
@@ -30,7 +30,7 @@ type Set struct{ names, topics []*group }
 type group struct {
 	key      string
 	mappings []*mapping
-	plan     *plan
+	tree     *shape.Tree
 }
 
 // add adds a mapping to the groups of its name and of its topic.
@@ -46,9 +46,12 @@ func addTo(groups *[]*group, key string, m mapping) error {
 	i := slices.IndexFunc(*groups, func(g *group) bool { return g.key == key })
 	if i < 0 {
 		i = len(*groups)
-		*groups = append(*groups, &group{key: key, plan: newPlan()})
+		*groups = append(*groups, &group{key: key, tree: shape.NewTree()})
 	}
 	g := (*groups)[i]
+	if m.Ignore && !m.Conditional() && len(g.mappings) == 0 {
+		return shape.ErrIgnoreAll
+	}
 	if slices.ContainsFunc(g.mappings, func(m *mapping) bool { return !m.Conditional() }) {
 		return bad("where", "not reached: an earlier mapping of this name or topic takes every payload, because it has no where")
 	}
@@ -56,13 +59,9 @@ func addTo(groups *[]*group, key string, m mapping) error {
 	if m.gatt != nil {
 		places = append(slices.Clip(places), shape.Place{Key: "value", At: m.value})
 	}
-	m.slots = make([]int, len(places))
-	for i, p := range places {
-		slot, err := g.plan.add(p.At)
-		if err != nil {
-			return &vitals.FieldOf{Part: p.Key, Err: err}
-		}
-		m.slots[i] = slot
+	var err error
+	if m.slots, err = g.tree.AddPlaces(places); err != nil {
+		return err
 	}
 	g.mappings = append(g.mappings, &m)
 	return nil
@@ -121,7 +120,7 @@ func (g *group) Decode(message []byte, in *ingest.Intake) error {
 		return err
 	}
 	r, payloads := strictjson.NewReader(message), 0
-	d := decoding{group: g, in: in, payload: payload{plan: g.plan, values: make([]shape.Cell, len(g.plan.slots))}}
+	d := decoding{group: g, in: in, payload: payload{Tree: g.tree, values: make([]shape.Cell, g.tree.Slots())}}
 	for payloads == 0 || r.Kind() != 0 {
 		raw := r.Raw()
 		if raw == nil {
@@ -137,7 +136,7 @@ func (g *group) Decode(message []byte, in *ingest.Intake) error {
 			return vitals.ErrTooManyReadings
 		}
 	}
-	if payloads == 1 && len(g.plan.arrays) == 0 {
+	if payloads == 1 && len(g.tree.Arrays) == 0 {
 		in.Batch.Shape = vitals.Single
 	}
 	return r.End()

@@ -182,11 +182,12 @@ func (t *Table) Compile(opt Options) (*Shape, error) {
 	return s, c.err
 }
 
+// ErrIgnoreAll is of a mapping with ignore that has neither a where nor mappings before it.
+var ErrIgnoreAll = bad("ignore", "needs where, or mappings before it: everything would be ignored")
+
 // ignores returns an error unless a table with ignore has nothing but conditions.
 func (t *Table) ignores() error {
 	switch {
-	case len(t.Where) == 0:
-		return bad("ignore", "needs where: without it everything would be ignored")
 	case t.Device != nil || t.Gateway != nil || t.Time != nil || len(t.Signs) > 0 || t.Decode != "":
 		return bad("ignore", "what is ignored is not read: give only name, topic and where")
 	}

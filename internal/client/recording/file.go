@@ -12,6 +12,7 @@ import (
 const (
 	CSV    = "csv"
 	NDJSON = "ndjson"
+	JSON   = "json" // a document, which only shapes describe
 )
 
 // FormatOf returns the format for a file name's extension, or for the one before .gz or .zst, or "" if it is unknown.
@@ -25,6 +26,8 @@ func FormatOf(name string) string {
 		return CSV
 	case ".ndjson", ".jsonl":
 		return NDJSON
+	case ".json":
+		return JSON
 	}
 	return ""
 }

@@ -25,7 +25,8 @@ func AppendRejected(dst []byte, format string, delimiter byte, row []byte, line 
 		return fmt.Appendf(dst, "%[1]d%[2]c%[3]s%[2]c%[4]s%[2]c%[5]s\n", line, delimiter, cell.Replace(field), cell.Replace(reason), row)
 	}
 	object := jsontext.Value(row)
-	if object.Kind() != jsontext.KindBeginObject || !object.IsValid() {
+	kind := object.Kind()
+	if kind != jsontext.KindBeginObject && (kind != jsontext.KindBeginArray || format != JSON) || !object.IsValid() {
 		object, _ = jsontext.AppendQuote(nil, row) // bytes that are not UTF-8 are replaced
 	}
 	quoted := func(text string) []byte {

@@ -35,15 +35,12 @@ type Recognised struct {
 
 // A shapedReader is the Reader of a CSV file that a shape describes.
 type shapedReader struct {
+	rows
 	csv     *csv.Reader
-	lines   int // before the header, and the header
-	opt     Options
-	signs   *vitals.Signs
-	counts  Counts
+	lines   int    // before the header, and the header
 	forms   []form // those that the header has the columns of
-	rules   *vitals.Validator
-	columns int   // of the header
-	tape    *tape // nil without Options.Texts
+	columns int    // of the header
+	tape    *tape  // nil without Options.Texts
 	text    []byte
 	in      *bufio.Reader // that csv reads
 	bound   *boundedReader
@@ -85,8 +82,7 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 		}
 	}
 	s := &shapedReader{
-		lines: found.HeaderLine, opt: opt, signs: opt.signs(), columns: len(header), comma: found.Delimiter,
-		rules: AnyValue(opt.signs(), vitals.DefaultOldestUnixMs),
+		rows: newRows(opt), lines: found.HeaderLine, columns: len(header), comma: found.Delimiter,
 	}
 	used := map[int]bool{}
 	for _, sh := range shapes {
@@ -251,23 +247,28 @@ func present(header []string, s *shape.Shape) (n int) {
 // A boundedReader ends with an error when it has read too much of one row.
 type boundedReader struct {
 	file io.Reader
-	left int // bytes of this row
+	left int   // bytes of this row
+	err  error // when there are none
+
+	failed error // what ended the file before its end
 }
+
+// allow permits a number of bytes for the next row.
+func (b *boundedReader) allow(n int, otherwise error) { b.left, b.err = n, otherwise }
 
 var errLongRow = fmt.Errorf("a row of more than %d bytes", maxRowBytes)
 
-func (b *boundedReader) Read(p []byte) (int, error) {
+func (b *boundedReader) Read(p []byte) (n int, err error) {
 	if b.left <= 0 {
-		return 0, errLongRow
+		b.failed = b.err
+		return 0, b.err
 	}
-	n, err := b.file.Read(p)
+	if n, err = b.file.Read(p); err != nil && err != io.EOF {
+		b.failed = err
+	}
 	b.left -= n
 	return n, err
 }
-
-func (s *shapedReader) Counts() Counts { return s.counts }
-
-func (s *shapedReader) Signs() *vitals.Signs { return s.signs }
 
 // Text implements Reader.
 func (s *shapedReader) Text() []byte {
@@ -285,7 +286,7 @@ var errCells = errors.New("more or fewer cells than the header has columns")
 func (s *shapedReader) Next() (vitals.Reading, int, error) {
 	for {
 		s.skipEmptyLines()
-		s.bound.left = maxRowBytes
+		s.bound.allow(maxRowBytes, errLongRow)
 		row, err := s.csv.Read()
 		if s.tape != nil {
 			s.text = s.tape.cut(s.csv.InputOffset() + s.skipped)
@@ -308,16 +309,12 @@ func (s *shapedReader) Next() (vitals.Reading, int, error) {
 		s.counts.Rows++
 		line, _ := s.csv.FieldPos(0)
 		line += s.lines
-		r, ignored, rowErr := s.row(row)
+		r, rowErr := s.row(row)
 		switch {
 		case rowErr != nil:
 			rowErr.Line = line
 			return vitals.Reading{}, line, rowErr
-		case ignored:
-			s.counts.Ignored++
-		case r.Values.IsZero():
-			s.counts.NoSign++
-		default:
+		case !r.Values.IsZero():
 			return r, line, nil
 		}
 	}
@@ -326,7 +323,7 @@ func (s *shapedReader) Next() (vitals.Reading, int, error) {
 // skipEmptyLines skips lines without a text, which are not parts of a row.
 func (s *shapedReader) skipEmptyLines() {
 	for {
-		s.bound.left = maxRowBytes
+		s.bound.allow(maxRowBytes, errLongRow)
 		end, _ := s.in.Peek(2)
 		switch {
 		case len(end) > 0 && end[0] == '\n':
@@ -343,47 +340,16 @@ func (s *shapedReader) skipEmptyLines() {
 	}
 }
 
-// row converts the cells of a row to a reading, which may have no signs.
-func (s *shapedReader) row(row []string) (r vitals.Reading, ignored bool, _ *RowError) {
+// row converts the cells of a row to a reading, which has no signs if the row is left out.
+func (s *shapedReader) row(row []string) (r vitals.Reading, _ *RowError) {
 	if len(row) < s.columns || len(row) > s.columns && strings.Trim(strings.Join(row[s.columns:], ""), blanks) != "" {
-		return r, false, &RowError{Err: errCells}
+		return r, &RowError{Err: errCells}
 	}
 	f, rowErr := s.form(row)
-	if rowErr != nil || f.Ignore {
-		return r, rowErr == nil, rowErr
+	if rowErr != nil {
+		return r, rowErr
 	}
-	for i := range f.Signs {
-		sign := &f.Signs[i]
-		v, got, err := f.Value(sign, f.cells)
-		switch {
-		case err != nil:
-			return r, false, &RowError{Field: sign.Field, Err: err}
-		case got == shape.NotValue:
-			s.counts.Missing++
-		case got == shape.Nothing:
-		case noSignal(sign.Definition, v):
-			s.counts.Zeros++
-		default:
-			if got == shape.Rounded {
-				s.counts.Rounded++
-			}
-			r.Values.Set(sign.Number, v)
-		}
-	}
-	if r.Values.IsZero() {
-		return r, false, nil
-	}
-	if field, err := f.Origin(f.cells, vitals.Origin{}, &r); err != nil {
-		if !errors.Is(err, vitals.ErrMissing) || field != "device" || s.opt.Device.IsZero() {
-			return r, false, &RowError{Field: field, Err: err}
-		}
-		r.Device = s.opt.Device
-	}
-	if err := f.When(f.cells, shape.Moment{Rules: s.rules, NowUnixMs: vitals.MaxTimeUnixMs}, &r); err != nil {
-		return r, false, &RowError{Field: "time", Err: err}
-	}
-	r.TimeUnixMs += s.opt.ShiftMs
-	return r, false, nil
+	return s.reading(f.Shape, f.cells)
 }
 
 // form returns the first form that fits a row, with the cells of the row.

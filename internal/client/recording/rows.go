@@ -1,0 +1,65 @@
+package recording
+
+import (
+	"errors"
+
+	"github.com/pulsegate/pulsegate/internal/api/shape"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// rows makes readings of the rows that a shape describes, and counts them.
+type rows struct {
+	opt    Options
+	signs  *vitals.Signs
+	counts Counts
+	rules  *vitals.Validator
+}
+
+func newRows(opt Options) rows {
+	return rows{opt: opt, signs: opt.signs(), rules: AnyValue(opt.signs(), vitals.DefaultOldestUnixMs)}
+}
+
+func (s *rows) Counts() Counts { return s.counts }
+
+func (s *rows) Signs() *vitals.Signs { return s.signs }
+
+// reading converts the cells of a row to a reading, which has no signs if the row is left out.
+func (s *rows) reading(f *shape.Shape, cells shape.Cells) (r vitals.Reading, _ *RowError) {
+	if f.Ignore {
+		s.counts.Ignored++
+		return r, nil
+	}
+	for i := range f.Signs {
+		sign := &f.Signs[i]
+		v, got, err := f.Value(sign, cells)
+		switch {
+		case err != nil:
+			return r, &RowError{Field: sign.Field, Err: err}
+		case got == shape.NotValue:
+			s.counts.Missing++
+		case got == shape.Nothing:
+		case noSignal(sign.Definition, v):
+			s.counts.Zeros++
+		default:
+			if got == shape.Rounded {
+				s.counts.Rounded++
+			}
+			r.Values.Set(sign.Number, v)
+		}
+	}
+	if r.Values.IsZero() {
+		s.counts.NoSign++
+		return r, nil
+	}
+	if field, err := f.Origin(cells, vitals.Origin{}, &r); err != nil {
+		if !errors.Is(err, vitals.ErrMissing) || field != "device" || s.opt.Device.IsZero() {
+			return r, &RowError{Field: field, Err: err}
+		}
+		r.Device = s.opt.Device
+	}
+	if err := f.When(cells, shape.Moment{Rules: s.rules, NowUnixMs: vitals.MaxTimeUnixMs}, &r); err != nil {
+		return r, &RowError{Field: "time", Err: err}
+	}
+	r.TimeUnixMs += s.opt.ShiftMs
+	return r, nil
+}
