@@ -19,14 +19,14 @@ import (
 )
 
 type importCommand struct {
-	File    string      `arg:"" help:"CSV, NDJSON or JSON file, which gzip or zstd may have compressed, or - for standard input."`
+	File    string      `arg:"" help:"CSV, NDJSON, JSON or XML file, which gzip or zstd may have compressed, or a zip with one, or - for standard input."`
 	Target  string      `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`
 	Device  vitals.Name `placeholder:"NAME" help:"Device of rows that do not name one."`
 	Map     string      `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs without a column are left out. Default: columns with the names of the JSON fields."`
 	ShiftTo *moment     `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with a zone. For recordings with the shifted dates of de-identification. Refused if the server would accept the own time of a row. Reads the file twice, so standard input must not be a pipe."`
 	Yes     bool        `action:"" help:"With --shift-to, move also times that the server would accept as they are."`
 	Batch   int         `default:"500" help:"Readings per request."`
-	Format  string      `enum:"auto,csv,ndjson,json" default:"auto" help:"Format of the file. auto uses the ending .csv, .ndjson, .jsonl or .json, the mapping, or the first byte of standard input."`
+	Format  string      `enum:"auto,csv,ndjson,json,xml" default:"auto" help:"Format of the file. auto uses the ending .csv, .ndjson, .jsonl, .json or .xml, the mapping, or the first byte of standard input."`
 	JSON    bool        `help:"Print the summary as one JSON object."`
 	Quiet   bool        `short:"q" help:"Do not list rejected rows."`
 	Rejects string      `action:"" type:"path" placeholder:"FILE" help:"New file for the rejected rows, which only you can read: the row with its line, field and reason, in the format of the import, to be corrected and imported again."`
@@ -132,8 +132,8 @@ func (c *importCommand) check() (err error) {
 	switch {
 	case c.shaped() && (c.Map != "" || c.ShiftTo != nil):
 		return settings.Usagef("--mapping and --as cannot be combined with --map and --shift-to")
-	case c.Format == recording.JSON && !c.shaped():
-		return settings.Usagef("a JSON document needs --mapping or --as; a file of readings, one in a line, needs --format ndjson")
+	case (c.Format == recording.JSON || c.Format == recording.XML) && !c.shaped():
+		return settings.Usagef("a document of JSON or XML needs --mapping or --as; a file of readings, one in a line, needs --format ndjson")
 	case c.Zone != "" && !c.shaped():
 		return settings.Usagef("--zone needs --mapping or --as")
 	case c.Batch < 1 || c.Batch > 100_000:
@@ -177,31 +177,23 @@ func (c *importCommand) reader(ctx context.Context, client *transfer.Client, fil
 		reader, err = c.readings(ctx, client, file)
 		return reader, func() {}, err
 	}
-	content, closeContent, err := recording.Decompress(file)
+	if c.shaped() {
+		return c.openShaped(ctx, file, errOut)
+	}
+	content, closeReader, err := recording.Decompress(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	closeReader = closeContent
-	if c.Format == "auto" && !c.shaped() { // standard input
+	if c.Format == "auto" { // standard input
 		if c.Format, content, err = recording.DetectFormat(content); err != nil {
 			err = fmt.Errorf("read standard input: %w", err)
 		}
 	}
-	switch {
-	case err != nil:
-	case c.shaped():
-		var stop func()
-		if reader, stop, err = c.openShaped(content, errOut); err == nil {
-			closeReader = func() {
-				stop()
-				closeContent()
-			}
-		}
-	default:
+	if err == nil {
 		reader, err = c.readings(ctx, client, content)
 	}
 	if err != nil {
-		closeContent()
+		closeReader()
 	}
 	return reader, closeReader, err
 }

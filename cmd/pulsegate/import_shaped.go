@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +39,10 @@ func (f *shapeFlags) tables(use func(*shape.Table) error) error {
 }
 
 // sources has the source of mappings for files of a format.
-var sources = map[string]string{recording.CSV: "csv", recording.NDJSON: "json", recording.JSON: "json"}
+var sources = map[string]string{recording.CSV: "csv", recording.NDJSON: "json", recording.JSON: "json", recording.XML: "xml"}
+
+// endings has the endings of files in a zip by the source of their mapping.
+var endings = map[string][]string{"csv": {".csv", ".tsv", ".txt"}, "json": {".json", ".ndjson", ".jsonl"}, "xml": {".xml"}}
 
 // shapes returns the shapes that the flags choose for files of a format, which is set to that of the first mapping if it is
 // not known.
@@ -68,8 +72,10 @@ func (f *shapeFlags) shapes(signs *vitals.Signs, format *string) (chosen []*shap
 		switch {
 		case err != nil:
 			return err
-		case s.Ignore && !s.Conditional() && len(chosen) == 0:
+		case s.Ignore && !s.Conditional() && !slices.ContainsFunc(chosen, func(other *shape.Shape) bool { return other.Name == s.Name }):
 			return shape.ErrIgnoreAll
+		case source != "csv" && slices.ContainsFunc(chosen, func(other *shape.Shape) bool { return other.Hides(s) }):
+			return &vitals.FieldOf{Part: "where", Err: errors.New("not reached: an earlier mapping takes every record, because it has no where; choose a name with --as")}
 		}
 		chosen = append(chosen, s)
 		return nil
@@ -98,8 +104,13 @@ func compileFile(t *shape.Table, signs *vitals.Signs) (*shape.Shape, error) {
 			}
 			return nil
 		}
+	case t.Source == "xml":
+		opt.Place = func(at string) error {
+			_, err := shape.ParseAttribute(at)
+			return err
+		}
 	case t.Source != "" && t.Source != "json":
-		return nil, &vitals.FieldOf{Part: "source", Err: errors.New("neither csv nor json")}
+		return nil, &vitals.FieldOf{Part: "source", Err: errors.New("not one of csv, json and xml")}
 	case t.Decode != "":
 		return nil, &vitals.FieldOf{Part: "decode", Err: errors.New("import does not read characteristics")}
 	}
@@ -118,35 +129,119 @@ func compileFile(t *shape.Table, signs *vitals.Signs) (*shape.Shape, error) {
 
 // openShaped returns the Reader of a file that a mapping describes, and prints what was recognised. closeReader must be
 // called after the last reading.
-func (c *importCommand) openShaped(file io.Reader, errOut io.Writer) (reader recording.Reader, closeReader func(), err error) {
+func (c *importCommand) openShaped(ctx context.Context, file io.Reader, errOut io.Writer) (reader recording.Reader, closeReader func(), err error) {
 	shapes, err := c.shapes(c.signs, &c.Format)
 	if err != nil {
 		return nil, nil, err
 	}
-	opt := recording.Options{Signs: c.signs, Device: c.Device, Texts: c.Rejects != ""}
-	var found *recording.Recognised
-	closeReader = func() {}
-	if c.Format == recording.CSV {
-		reader, found, err = recording.NewShaped(file, shapes, opt)
-	} else {
-		reader, found, closeReader, err = recording.NewShapedJSON(file, c.Format, shapes, opt)
+	if slices.ContainsFunc(shapes, (*shape.Shape).NamesSources) {
+		if err := c.checkSources(ctx, file, shapes); err != nil {
+			return nil, nil, err
+		}
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if c.Quiet {
-		return reader, closeReader, nil
+	reader, found, closeReader, err := c.shapedReader(file, shapes, recording.Options{Signs: c.signs, Device: c.Device, Texts: c.Rejects != ""})
+	if err != nil || c.Quiet {
+		return reader, closeReader, err
 	}
 	if c.Format != recording.CSV {
 		fmt.Fprintf(errOut, "recognised: mapping %s, %s, %s\n", found.Shape.Name, found.Encoding, c.Format)
 		return reader, closeReader, nil
 	}
-	c.delimiter = found.Delimiter
 	fmt.Fprintf(errOut, "recognised: mapping %s, %s, cells end with %q, columns named in line %d\n", found.Shape.Name, found.Encoding, found.Delimiter, found.HeaderLine)
 	if n := len(found.Unused); n > 0 {
 		fmt.Fprintf(errOut, "%d columns left out\n", n)
 	}
 	return reader, closeReader, nil
+}
+
+// shapedReader returns the Reader of the content of a file.
+func (c *importCommand) shapedReader(file io.Reader, shapes []*shape.Shape, opt recording.Options) (reader recording.Reader, found *recording.Recognised, closeReader func(), err error) {
+	content, closeContent, err := c.content(file, shapes)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	stop := func() {}
+	switch c.Format {
+	case recording.CSV:
+		if reader, found, err = recording.NewShaped(content, shapes, opt); err == nil {
+			c.delimiter = found.Delimiter
+		}
+	case recording.XML:
+		reader, found, err = recording.NewShapedXML(content, shapes, opt)
+	default:
+		if reader, found, stop, err = recording.NewShapedJSON(content, c.Format, shapes, opt); err != nil {
+			err = settings.Usagef("%v; choose a name with --as", err)
+		}
+	}
+	if err != nil {
+		closeContent()
+		return nil, nil, nil, err
+	}
+	return reader, found, func() {
+		stop()
+		closeContent()
+	}, nil
+}
+
+// content returns the content of a file that may be compressed. Of a zip it is that of one file, whose ending may say the
+// format.
+func (c *importCommand) content(file io.Reader, shapes []*shape.Shape) (content io.Reader, closeContent func(), err error) {
+	archive, ok := file.(*os.File)
+	if !ok || !recording.IsZip(archive) {
+		return recording.Decompress(file)
+	}
+	info, err := archive.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	name := ""
+	for _, s := range shapes {
+		name = cmp.Or(name, s.Member)
+	}
+	member, found, err := recording.OpenMember(archive, info.Size(), name, endings[sources[c.Format]])
+	if err != nil {
+		return nil, nil, err
+	}
+	if format := recording.FormatOf(found); sources[format] == sources[c.Format] {
+		c.Format = format
+	}
+	return member, func() { _ = member.Close() }, nil
+}
+
+// checkSources reads a file once, and returns an error if a sign comes from several sources that have no devices.
+func (c *importCommand) checkSources(ctx context.Context, file io.Reader, shapes []*shape.Shape) error {
+	again, ok := file.(io.Seeker)
+	if ok {
+		_, err := again.Seek(0, io.SeekCurrent)
+		ok = err == nil
+	}
+	if !ok {
+		return settings.Usagef("the file is read twice, to count the sources of each sign: name a regular file, or use a mapping with devices")
+	}
+	found := recording.Sources{}
+	reader, _, closeReader, err := c.shapedReader(file, shapes, recording.Options{Signs: c.signs, Device: c.Device, Sources: found})
+	if err != nil {
+		return err
+	}
+	defer closeReader()
+	for err != io.EOF {
+		if _, _, err = reader.Next(); ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if row := (*recording.RowError)(nil); err != nil && err != io.EOF && !errors.As(err, &row) {
+			return err
+		}
+	}
+	if sign, n := found.Most(); n > 1 {
+		hint := ""
+		if c.Mapping == "" {
+			hint = fmt.Sprintf("; 'pulsegate mapping list %s' prints the shipped one", c.As)
+		}
+		return settings.Usagef("%s comes from %d sources in this file: name the device of each in a mapping of your own, with device and devices%s",
+			c.signs.Of(sign).Field, n, hint)
+	}
+	_, err = again.Seek(0, io.SeekStart)
+	return err
 }
 
 // shownReadings is the number of readings that --dry-run prints.

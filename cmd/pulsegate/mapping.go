@@ -21,9 +21,19 @@ type mappingCommand struct {
 	List mappingListCommand `cmd:"" help:"Print the shipped mappings of files, for import --as."`
 }
 
-type mappingListCommand struct{}
+type mappingListCommand struct {
+	Name string `arg:"" optional:"" help:"Print the mapping of this name, to be copied and changed."`
+}
 
 func (c *mappingListCommand) Run(std stdio) error {
+	if c.Name != "" {
+		text := shape.ShippedText(c.Name)
+		if text == "" {
+			return settings.Usagef("no shipped mapping has this name")
+		}
+		_, err := io.WriteString(std.out, text)
+		return err
+	}
 	return shape.ReadShipped(func(t *shape.Table) error {
 		if t.About == "" { // a further one of its name
 			return nil

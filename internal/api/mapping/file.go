@@ -42,6 +42,9 @@ func compile(t *shape.Table, signs codes.Table, accepted *[vitals.MaxSigns]vital
 	if t.Source != "" && t.Source != "json" {
 		return nil, bad("source", "only json is read here")
 	}
+	if t.Sources != "" || t.Member != "" {
+		return nil, bad("source", "sources and member are of files, which import reads")
+	}
 	opt := shape.Options{Table: signs, Accepted: accepted, Place: shape.CheckPointer}
 	if t.Topic != "" {
 		if opt.DeviceKnown, err = topic(t.Topic); err != nil {

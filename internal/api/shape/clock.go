@@ -23,6 +23,7 @@ type Clock struct {
 	formats []format
 	zone    *time.Location // of times without one; nil means none
 	choose  string         // earlier, later, or "" of times that the zone has twice
+	utc     bool           // an offset of 0 says nothing about the place: times are written in UTC everywhere
 }
 
 // A format is one spelling of times.
@@ -45,6 +46,9 @@ func (c *Clock) Parse(text []byte) (unixMs int64, offset vitals.UTCOffset, err e
 	}
 	for i := range c.formats {
 		unixMs, offset, err = c.formats[i].parse(c, text)
+		if c.utc && offset == vitals.MakeUTCOffset(0) {
+			offset = 0 // unknown
+		}
 		if err == nil || errors.Is(err, localtime.ErrSkipped) || errors.Is(err, localtime.ErrTwice) {
 			return unixMs, offset, err
 		}
@@ -406,13 +410,18 @@ func checkPattern(set map[string]bool, zoned bool) error {
 	return nil
 }
 
+// anywhere is the zone of sources that write UTC wherever they are, as Z does in RFC 3339.
+const anywhere = "Z"
+
 // timeFormats has the names of formats; the number is the power of ten by which a number is ms. It is never modified.
 var timeFormats = map[string]int{"instant": 0, "rfc3339": 0, "unix_s": 3, "unix_ms": 0}
 
 // newClock returns the Clock of formats, which are names or patterns.
 func newClock(formats []string, zone, ambiguous string, monthNames []string) (c *Clock, err error) {
 	c = &Clock{choose: ambiguous}
-	if zone != "" {
+	if zone == anywhere {
+		c.zone, c.utc = time.UTC, true
+	} else if zone != "" {
 		if c.zone, err = localtime.Zone(zone); err != nil {
 			return nil, bad("zone", "neither the name of a zone, such as Europe/Berlin, nor an offset, such as +01:00")
 		}

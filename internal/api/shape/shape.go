@@ -21,8 +21,11 @@ type Shape struct {
 	Places []Place // what is read of the source
 	Signs  []Sign  // by field
 
-	DecimalComma bool // values are written with one
+	DecimalComma bool   // values are written with one
+	Element      string // of records of XML; "" means any that another shape has
+	Member       string // name of the file in a zip; "" means any
 
+	sources         int // place that names sources, of which each needs a device; -1 means none
 	where           []condition
 	device, gateway []text
 	devices         map[string]vitals.Name // by text; nil means that each text has its own name
@@ -135,8 +138,14 @@ const textPrefix = "text:"
 
 // Compile checks a table, and returns its Shape.
 func (t *Table) Compile(opt Options) (*Shape, error) {
-	s := &Shape{Name: t.Name, Ignore: t.Ignore}
+	s := &Shape{Name: t.Name, Ignore: t.Ignore, Element: t.Element, Member: t.Member, sources: -1}
 	c := compiler{s, &opt, nil}
+	switch {
+	case t.Element != "" && t.Source != "xml":
+		return nil, bad("element", `needs source = "xml"`)
+	case t.Element == "" && t.Source == "xml" && !t.Ignore:
+		return nil, bad("element", "missing: the element that is a record")
+	}
 	if name, err := vitals.ParseName(t.Name); err != nil || name.IsAwkward() {
 		return nil, bad("name", "not 1 to 64 bytes of A-Z a-z 0-9 . _ : and -, as an address has it")
 	}
@@ -148,6 +157,9 @@ func (t *Table) Compile(opt Options) (*Shape, error) {
 	}
 	if err := t.origin(&c); err != nil {
 		return nil, err
+	}
+	if t.Sources != "" && t.Devices == nil {
+		s.sources = c.place("sources", t.Sources)
 	}
 	if err := t.timed(&c); err != nil {
 		return nil, err
@@ -277,7 +289,7 @@ func (t *Table) origin(c *compiler) error {
 		if err != nil {
 			return bad("devices", "%w", err)
 		}
-		c.shape.devices[text] = name
+		c.shape.devices[plainBlanks.Replace(text)] = name
 	}
 	return nil
 }
@@ -455,6 +467,22 @@ func (s *Shape) TakesReceived() bool {
 // Conditional reports whether there is anything that the Shape may not fit.
 func (s *Shape) Conditional() bool { return len(s.where) > 0 }
 
+// Hides reports whether a later shape of the same source is never reached.
+func (s *Shape) Hides(later *Shape) bool {
+	return !s.Conditional() && (s.Element == "" || s.Element == later.Element)
+}
+
+// NamesSources reports whether records name sources that have no devices.
+func (s *Shape) NamesSources() bool { return s.sources >= 0 }
+
+// Source returns the text that names the source of a record. It may be the name of a person.
+func (s *Shape) Source(cells Cells) []byte {
+	if s.sources < 0 {
+		return nil
+	}
+	return cells.get(s.sources).Text
+}
+
 // Origin sets the device and the gateway of a reading. What is known of them already must be the same.
 func (s *Shape) Origin(cells Cells, known vitals.Origin, r *vitals.Reading) (field string, err error) {
 	if r.Device, err = s.nameAt(cells, s.device, known.Device, s.devices); err != nil {
@@ -506,7 +534,7 @@ func (t *text) name(cells Cells, listed map[string]vitals.Name) (name vitals.Nam
 	case !given:
 		return name, nil
 	case listed != nil:
-		name, ok := listed[string(parts[0])]
+		name, ok := listed[plainBlanks.Replace(string(parts[0]))]
 		if !ok {
 			return name, errUnlisted
 		}
@@ -516,6 +544,9 @@ func (t *text) name(cells Cells, listed map[string]vitals.Name) (name vitals.Nam
 	}
 	return Name(parts[0])
 }
+
+// plainBlanks writes a no-break space as a blank, which looks the same and is what people type.
+var plainBlanks = strings.NewReplacer("\u00a0", " ", "\u202f", " ")
 
 // A Moment is what a Shape needs to know for the time of a reading.
 type Moment struct {

@@ -26,6 +26,9 @@ type Table struct {
 	Name       string                   `toml:"name"`
 	About      string                   `toml:"about"` // for people
 	Source     string                   `toml:"source"`
+	Element    string                   `toml:"element"` // of XML, whose attributes are a record
+	Sources    string                   `toml:"sources"` // place that names who or what measured, and is no device
+	Member     string                   `toml:"member"`  // file in a zip
 	Topic      string                   `toml:"topic"`
 	Where      map[string]tomlfile.Text `toml:"where"` // text that the source must have, by place
 	Ignore     bool                     `toml:"ignore"`

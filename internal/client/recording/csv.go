@@ -22,6 +22,7 @@ type Options struct {
 	Device  vitals.Name   // device of rows that name none; zero means each row must name one
 	ShiftMs int64         // added to every time
 	Texts   bool          // keep the text of a row for Reader.Text
+	Sources Sources       // if not nil, gets the sources that records name
 
 	// shifted means that the file's times are shifted, so that the server cannot detect seconds.
 	shifted bool

@@ -1,11 +1,15 @@
 package recording
 
 import (
+	"archive/zip"
 	"bufio"
 	"compress/gzip"
 	"encoding/binary"
 	"fmt"
 	"io"
+	"path"
+	"slices"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -96,4 +100,43 @@ func Decompress(file io.Reader) (content io.Reader, closeFile func(), err error)
 		return z, z.Close, nil
 	}
 	return in, none, nil
+}
+
+// IsZip reports whether the first bytes of a file are those of a zip.
+func IsZip(file io.ReaderAt) bool {
+	var start [4]byte
+	n, _ := file.ReadAt(start[:], 0)
+	return string(start[:n]) == "PK\x03\x04"
+}
+
+// OpenMember opens the file of a zip that has a name, in whichever folder, or without a name the only one that has one of
+// several endings. It also returns its name. Its errors have no names of files, which may be those of persons.
+func OpenMember(file io.ReaderAt, size int64, name string, endings []string) (content io.ReadCloser, found string, err error) {
+	z, err := zip.NewReader(file, size)
+	if err != nil {
+		return nil, "", fmt.Errorf("open zip: %w", err)
+	}
+	fits := func(f *zip.File) bool {
+		base := path.Base(f.Name)
+		switch {
+		case f.FileInfo().IsDir(), strings.HasPrefix(f.Name, "__MACOSX/"), strings.HasPrefix(base, "."):
+			return false
+		case name != "":
+			return base == name
+		}
+		return slices.Contains(endings, strings.ToLower(path.Ext(base)))
+	}
+	all := slices.DeleteFunc(z.File, func(f *zip.File) bool { return !fits(f) })
+	if len(all) != 1 {
+		what := "one that ends in " + strings.Join(endings, " or ")
+		if name != "" {
+			what = "one with the name " + name
+		}
+		return nil, "", fmt.Errorf("the zip has %d files, where %s is needed: unpack it, and import the file", len(all), what)
+	}
+	content, err = all[0].Open()
+	if err != nil {
+		return nil, "", fmt.Errorf("open file in zip: %w", err)
+	}
+	return content, all[0].Name, nil
 }

@@ -13,6 +13,7 @@ const (
 	CSV    = "csv"
 	NDJSON = "ndjson"
 	JSON   = "json" // a document, which only shapes describe
+	XML    = "xml"  // likewise
 )
 
 // FormatOf returns the format for a file name's extension, or for the one before .gz or .zst, or "" if it is unknown.
@@ -28,6 +29,8 @@ func FormatOf(name string) string {
 		return NDJSON
 	case ".json":
 		return JSON
+	case ".xml":
+		return XML
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package recording
 
 import (
 	"bytes"
+	"encoding/xml"
 	"fmt"
 	"io"
 	"strings"
@@ -24,9 +25,21 @@ func AppendRejected(dst []byte, format string, delimiter byte, row []byte, line 
 		}
 		return fmt.Appendf(dst, "%[1]d%[2]c%[3]s%[2]c%[4]s%[2]c%[5]s\n", line, delimiter, cell.Replace(field), cell.Replace(reason), row)
 	}
+	if format == XML {
+		quoted := func(text string) string {
+			var b bytes.Buffer
+			_ = xml.EscapeText(&b, []byte(text)) // a Buffer returns no error
+			return b.String()
+		}
+		return fmt.Appendf(dst, "<rejected line=\"%d\" field=\"%s\" reason=\"%s\">%s</rejected>\n", line, quoted(field), quoted(reason), row)
+	}
 	object := jsontext.Value(row)
 	kind := object.Kind()
-	if kind != jsontext.KindBeginObject && (kind != jsontext.KindBeginArray || format != JSON) || !object.IsValid() {
+	switch {
+	case format == JSON && (kind == jsontext.KindBeginObject || kind == jsontext.KindBeginArray) && object.IsValid(keepNoNames):
+		object = bytes.Clone(object)
+		_ = object.Compact(keepNoNames) // to one line; it is valid
+	case kind != jsontext.KindBeginObject || !object.IsValid():
 		object, _ = jsontext.AppendQuote(nil, row) // bytes that are not UTF-8 are replaced
 	}
 	quoted := func(text string) []byte {

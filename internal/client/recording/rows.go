@@ -1,7 +1,10 @@
 package recording
 
 import (
+	"crypto/sha256"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -61,5 +64,39 @@ func (s *rows) reading(f *shape.Shape, cells shape.Cells) (r vitals.Reading, _ *
 		return r, &RowError{Field: "time", Err: err}
 	}
 	r.TimeUnixMs += s.opt.ShiftMs
+	if s.opt.Sources != nil {
+		s.opt.Sources.add(&r, f.Source(cells))
+	}
 	return r, nil
+}
+
+// Sources has the hashes of the sources of each sign, whose texts may be long, and names of persons.
+type Sources map[vitals.Sign]map[[sha256.Size]byte]bool
+
+// maxSources bounds the sources of a sign that are told apart.
+const maxSources = 1000
+
+func (s Sources) add(r *vitals.Reading, source []byte) {
+	hash := sha256.Sum256(source)
+	for sign := range vitals.Sign(vitals.MaxSigns) {
+		if !r.Values.Has(sign) {
+			continue
+		}
+		if s[sign] == nil {
+			s[sign] = map[[sha256.Size]byte]bool{}
+		}
+		if len(s[sign]) < maxSources {
+			s[sign][hash] = true
+		}
+	}
+}
+
+// Most returns the sign that has most sources, and their number.
+func (s Sources) Most() (sign vitals.Sign, n int) {
+	for _, one := range slices.Sorted(maps.Keys(s)) {
+		if len(s[one]) > n {
+			sign, n = one, len(s[one])
+		}
+	}
+	return sign, n
 }

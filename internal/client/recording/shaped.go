@@ -85,10 +85,16 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 		rows: newRows(opt), lines: found.HeaderLine, columns: len(header), comma: found.Delimiter,
 	}
 	used := map[int]bool{}
+	rest := false // is ignored
 	for _, sh := range shapes {
-		if !hasColumns(header, sh) {
+		named := slices.ContainsFunc(s.forms, func(f form) bool { return f.Name == sh.Name })
+		switch {
+		case !hasColumns(header, sh), sh.Ignore && !sh.Conditional() && !named:
 			continue
+		case rest && !sh.Ignore:
+			return nil, nil, fmt.Errorf("recording: the file has the columns of the mapping %s, which is not reached: an earlier one ignores the rest", sh.Name)
 		}
+		rest = rest || sh.Ignore && !sh.Conditional()
 		if sh.DecimalComma && s.comma == ',' {
 			return nil, nil, errors.New("recording: the mapping has a decimal comma, and commas delimit the cells of this file")
 		}

@@ -21,10 +21,17 @@ import (
 // maxHeldBytes bounds an array that is kept until what stands after it has been read.
 const maxHeldBytes = 64 << 20
 
+// maxDepth bounds how deeply what is not read may be nested, because the name of each open object is kept.
+const maxDepth = 100
+
 var (
-	errNoArray = errors.New("the array of readings is missing")
-	errTwice   = errors.New("a field is given twice")
-	errHeld    = fmt.Errorf("an array of more than %d bytes, with a field that the mapping reads after it, or without one", maxHeldBytes)
+	errNoArray  = errors.New("the array of readings is missing")
+	errTwice    = errors.New("a field is given twice")
+	errNoRecord = errors.New("the file has no record")
+	errSeveral  = errors.New("more than one JSON value on the line")
+	errWrapped  = errors.New("a rejected row has other members than rejected and row")
+	errDeep     = fmt.Errorf("nested in more than %d arrays and objects", maxDepth)
+	errHeld     = fmt.Errorf("an array of more than %d bytes, with a field that the mapping reads after it, or without one", maxHeldBytes)
 )
 
 // errStop means that nobody reads on.
@@ -46,6 +53,8 @@ type jsonReader struct {
 	raw     []byte      // the record
 	node    *shape.Node // its place
 	text    []byte      // of the line
+	null    bool        // the array of readings is null
+	strict  *jsontext.Decoder
 
 	yield func(jsonRow) bool
 	next  func() (jsonRow, bool)
@@ -65,9 +74,9 @@ type jsonRow struct {
 	err     error
 }
 
-// NewShapedJSON returns a Reader for a JSON document, or for NDJSON, in the form of shapes, of which the first that fits a
-// record reads it. A document may have several values, one after another. If the shapes read the elements of a document
-// that is an array, objects may also stand alone. stop must be called after the last call of Next.
+// NewShapedJSON returns a Reader for a JSON document, or for NDJSON, in the form of shapes, of which the first that
+// fits a record reads it. A document may have several values, one after another. If the shapes read the elements of a
+// document that is an array, objects may also stand alone. stop must be called after the last call of Next.
 func NewShapedJSON(file io.Reader, format string, shapes []*shape.Shape, opt Options) (reader Reader, found *Recognised, stop func(), err error) {
 	text, encoding := decoded(file)
 	j := &jsonReader{rows: newRows(opt), tree: shape.NewTree(), maxHeld: maxHeldBytes}
@@ -80,7 +89,7 @@ func NewShapedJSON(file io.Reader, format string, shapes []*shape.Shape, opt Opt
 	}
 	j.values, j.seen = make([]shape.Cell, j.tree.Slots()), make([]bool, j.tree.Slots())
 	j.bound = &boundedReader{file: text}
-	j.element = newJSONDecoder(bytes.NewReader(nil))
+	j.element, j.strict = newJSONDecoder(bytes.NewReader(nil)), jsontext.NewDecoder(bytes.NewReader(nil))
 	if format == NDJSON {
 		j.lines = bufio.NewReaderSize(text, maxRowBytes)
 	}
@@ -110,6 +119,9 @@ func (j *jsonReader) run(yield func(jsonRow) bool) {
 	} else {
 		err = j.readLines()
 	}
+	if err == nil && j.counts.Rows == 0 {
+		err = errNoRecord
+	}
 	if err != nil && err != errStop {
 		yield(jsonRow{err: fmt.Errorf("recording: after %d rows: %w", j.counts.Rows, cmp.Or(j.bound.failed, withoutText(err)))})
 	}
@@ -124,6 +136,45 @@ func withoutText(err error) error {
 		return fmt.Errorf("not JSON at byte %d", syntax.ByteOffset)
 	}
 	return err
+}
+
+// check returns an error unless a line is one JSON value in which no name is given twice.
+func (j *jsonReader) check(line []byte) error {
+	j.strict.Reset(bytes.NewReader(line))
+	if _, err := j.strict.ReadValue(); errors.Is(err, jsontext.ErrDuplicateName) {
+		return errTwice
+	} else if err != nil {
+		return withoutText(err)
+	}
+	if _, err := j.strict.ReadToken(); err != io.EOF {
+		return errSeveral
+	}
+	return nil
+}
+
+// unwrapped returns the row of an object that AppendRejected has written, however it is formatted, and any other text
+// unchanged.
+func unwrapped(text []byte) []byte {
+	dec := newJSONDecoder(bytes.NewReader(text))
+	is := func(name string, kind jsontext.Kind) bool {
+		token, err := dec.ReadToken()
+		return err == nil && token.Kind() == jsontext.KindString && token.String() == name && (kind == 0 || dec.PeekKind() == kind)
+	}
+	if start, err := dec.ReadToken(); err != nil || start.Kind() != jsontext.KindBeginObject {
+		return text
+	}
+	if !is("rejected", jsontext.KindBeginObject) || dec.SkipValue() != nil || !is("row", 0) {
+		return text
+	}
+	row, err := dec.ReadValue()
+	row = bytes.Clone(row)
+	if err != nil || dec.PeekKind() != jsontext.KindEndObject {
+		return text
+	}
+	if row.Kind() == jsontext.KindString {
+		row, _ = jsontext.AppendUnquote(nil, row) // it is valid
+	}
+	return row
 }
 
 // readLines reads NDJSON. A line that is no JSON is rejected.
@@ -143,16 +194,17 @@ func (j *jsonReader) readLines() error {
 		if text = bytes.TrimSpace(text); len(text) == 0 {
 			continue
 		}
-		text = rejectedRow(text)
+		text = unwrapped(text)
 		j.raw, j.text = nil, text
-		dec.Reset(bytes.NewReader(text), keepNoNames)
-		if err := j.documents(dec); err == errStop {
-			return err
-		} else if err != nil {
-			j.raw = nil
-			if err := j.reject(&RowError{Err: withoutText(err)}); err != nil {
+		if err := j.check(text); err != nil { // so that no part of the line is stored
+			if err := j.reject(&RowError{Err: err}); err != nil {
 				return err
 			}
+			continue
+		}
+		dec.Reset(bytes.NewReader(text), keepNoNames)
+		if err := j.documents(dec); err != nil {
+			return err
 		}
 	}
 }
@@ -185,13 +237,14 @@ func (j *jsonReader) level(dec *jsontext.Decoder, n *shape.Node, open int) error
 			return err
 		}
 		raw = bytes.Clone(raw)
-		if row := rejectedRow(raw); len(row) < len(raw) {
+		if row := unwrapped(raw); len(row) < len(raw) {
 			return j.level(newJSONDecoder(bytes.NewReader(row)), n, open)
 		}
 		return j.each(newJSONDecoder(bytes.NewReader(raw)), inner, open)
 	}
 	var held []byte
 	var array *shape.Node
+	j.null = false
 	err := j.walk(dec, n, func(at *shape.Node) (err error) {
 		if array = at; !slices.ContainsFunc(j.tree.Levels[open], func(slot int) bool { return !j.seen[slot] }) {
 			return j.elements(dec, at, open)
@@ -203,15 +256,19 @@ func (j *jsonReader) level(dec *jsontext.Decoder, n *shape.Node, open int) error
 	switch {
 	case err != nil:
 		return err
+	case array == nil && j.null:
+		j.counts.Rows++
+		j.counts.NoSign++
+		return nil
 	case array == nil:
-		return j.noArray()
+		return j.noArray(open)
 	case held == nil:
 		return nil
 	}
-	if err := j.walk(newJSONDecoder(bytes.NewReader(held)), array, nil); err != nil { // what is at an index
+	if err := j.walk(newJSONDecoder(bytes.NewBuffer(held)), array, nil); err != nil { // what is at an index
 		return err
 	}
-	return j.elements(newJSONDecoder(bytes.NewReader(held)), array, open)
+	return j.elements(newJSONDecoder(bytes.NewBuffer(held)), array, open)
 }
 
 // elements reads an array of which each element is a record, or has an array of records.
@@ -258,6 +315,10 @@ func (j *jsonReader) walk(dec *jsontext.Decoder, n *shape.Node, array func(*shap
 		return j.object(dec, n, array)
 	case kind == jsontext.KindBeginArray && array != nil && n.Children[shape.Each] != nil:
 		return array(n)
+	case kind == jsontext.KindNull && array != nil && n.Children[shape.Each] != nil:
+		j.null = true // nothing was measured
+		_, err := j.token(dec)
+		return err
 	case kind == jsontext.KindBeginArray && n.Children != nil:
 		if _, err := j.token(dec); err != nil {
 			return err
@@ -284,9 +345,9 @@ func (j *jsonReader) object(dec *jsontext.Decoder, n *shape.Node, array func(*sh
 	if _, err := j.token(dec); err != nil {
 		return err
 	}
-	rejected := false
+	wrapped := false // a rejected row is in the object
 	var given []*shape.Node
-	for dec.PeekKind() != jsontext.KindEndObject {
+	for i := 0; dec.PeekKind() != jsontext.KindEndObject; i++ {
 		token, err := j.token(dec)
 		if err != nil {
 			return err
@@ -294,16 +355,18 @@ func (j *jsonReader) object(dec *jsontext.Decoder, n *shape.Node, array func(*sh
 		name := token.String()
 		child := n.Children[name]
 		switch {
+		case wrapped && i == 1 && name == "row":
+			err = j.walk(dec, n, array)
+		case wrapped:
+			return errWrapped
 		case child != nil && slices.Contains(given, child):
 			return errTwice
 		case child != nil:
 			given = append(given, child)
 			err = j.walk(dec, child, array)
-		case name == "rejected" && n == &j.tree.Root:
-			rejected = true
+		case i == 0 && name == "rejected" && n == &j.tree.Root && dec.PeekKind() == jsontext.KindBeginObject:
+			wrapped = true
 			err = j.skip(dec)
-		case name == "row" && rejected:
-			err = j.walk(dec, n, array)
 		default:
 			err = j.skip(dec)
 		}
@@ -333,8 +396,11 @@ func (j *jsonReader) skip(dec *jsontext.Decoder) error {
 		if _, err := j.token(dec); err != nil {
 			return err
 		}
-		if dec.StackDepth() <= depth {
+		switch open := dec.StackDepth() - depth; {
+		case open <= 0:
 			return nil
+		case open > maxDepth:
+			return errDeep
 		}
 	}
 }
@@ -346,7 +412,7 @@ func (j *jsonReader) record(dec *jsontext.Decoder, n *shape.Node) error {
 		return err
 	}
 	if n == &j.tree.Root {
-		raw = rejectedRow(raw)
+		raw = unwrapped(raw)
 	}
 	j.raw, j.node = raw, n
 	j.element.Reset(bytes.NewReader(raw), keepNoNames)
@@ -381,8 +447,8 @@ func (j *jsonReader) form() *jsonForm {
 }
 
 // noArray rejects a value without the array of readings, unless it is ignored.
-func (j *jsonReader) noArray() error {
-	if f := j.form(); f != nil && f.Ignore {
+func (j *jsonReader) noArray(open int) error {
+	if f := j.form(); f != nil && f.Ignore && (open > 0 || f.Conditional()) { // a document without it is not of the form at all
 		j.counts.Rows++
 		j.counts.Ignored++
 		return nil

@@ -101,6 +101,15 @@ signs.heart_rate_bpm.at = "/-/hr"
 		{"json", nested, `{"kind":"x","kind":"y","beds":[]}`, []string{"recording: after 0 rows: a field is given twice"}, recording.Counts{}},
 		{"json", nested, `{"kind":"x","beds":[{"id":"a","values":[{"t":1790000000,"hr":70},}]}]}`,
 			[]string{ok(1, "a", "70"), "recording: after 1 rows: not JSON at byte 64"}, recording.Counts{Rows: 1}},
+		{"json", nested, `{"kind":"x","beds":null}`, nil, recording.Counts{Rows: 1, NoSign: 1}},
+		{"json", nested, ` `, []string{"recording: after 0 rows: the file has no record"}, recording.Counts{}},
+		{"json", nested, `{"kind":"x","y":` + strings.Repeat(`{"a":`, 200) + `1` + strings.Repeat(`}`, 200) + `}`,
+			[]string{"recording: after 0 rows: nested in more than 100 arrays and objects"}, recording.Counts{}},
+		{"json", nested, `{"rejected":{"line":1},"row":{"kind":"x","beds":[]},"kind":"y"}`,
+			[]string{"recording: after 0 rows: a rejected row has other members than rejected and row"}, recording.Counts{}},
+		{"ndjson", nested, `{"kind":"x","beds":[{"id":"a","values":[{"t":1790000000,"hr":70}],"id":"b"}]}` + "\n" +
+			`{"kind":"x","beds":[{"id":"a","values":[{"t":1790000000,"hr":70}]}]} x` + "\n" + `{"kind":"x","beds":[{"id":"a","values":[{"t":1790000000,"hr":70},`,
+			[]string{"line 1: a field is given twice", "line 2: more than one JSON value on the line", "line 3: the JSON is cut off"}, recording.Counts{Rows: 3}},
 		{"ndjson", flat, `{"id":"a","at":[1790000000],"hr":70}` + "\n\n" + `{"id":"a","at":` + "\n" + `{"id":"b","at":[1790000000],"hr":71}`,
 			[]string{ok(1, "a", "70"), "line 3: the JSON is cut off: unexpected EOF", ok(4, "b", "71")}, recording.Counts{Rows: 3}},
 	} {
@@ -128,6 +137,17 @@ func TestShapedJSONRejected(t *testing.T) {
 		if got, _, _ := readJSON(t, format, shapes(t, nested), file); strings.Join(got, "|") != want {
 			t.Errorf("%s of %s:\n got %q\nwant %s", format, file, got, want)
 		}
+	}
+	// A row that has a name twice, on several lines, in a file that was formatted.
+	_, rejected, _ = readJSON(t, "json", shapes(t, nested), "{\"beds\":[{\"id\":\"a\",\"values\":[{\"t\":1790000000,\n\"hr\":70,\n\"hr\":71}]}],\"kind\":\"x\"}")
+	file = string(recording.AppendRejected(nil, "json", 0, []byte(strings.Replace(rejected[0], ",\n\"hr\":71", "", 1)), 1, "", "twice"))
+	if strings.Count(file, "\n") != 1 {
+		t.Errorf("%q is not one line", file)
+	}
+	twice := string(recording.AppendRejected(nil, "json", 0, []byte(rejected[0]), 1, "", "twice"))
+	file = strings.Replace(file, `{"rejected":{`, "{ \"rejected\" : {", 1) + strings.Replace(twice, `,"hr":71`, "", 1)
+	if got, _, _ := readJSON(t, "json", shapes(t, nested), file); len(got) != 2 || !match(got, []string{`1 {"device":"a",`, `2 {"device":"a",`}) {
+		t.Errorf("%s: got %q", file, got)
 	}
 	const rows = `[[mapping]]
 name = "m"
