@@ -12,7 +12,8 @@ import (
 )
 
 // The fleet shows labels beside names, searches both, and filters by group. What is typed is not in the address, what is
-// chosen is. The headline, alerts and the page of the device show labels, too.
+// chosen is. The headline, alerts and the page of the device show labels, too. Ranges that are
+// not those of all are named.
 func TestLabels(t *testing.T) {
 	dir := t.TempDir()
 	devices, rules := filepath.Join(dir, "devices.toml"), filepath.Join(dir, "alerts.toml")
@@ -22,6 +23,7 @@ func TestLabels(t *testing.T) {
 		for _, d := range [][3]any{{"ppg-1", label, "ward 3"}, {"ppg-2", "Bed 2", "ward 3"}, {"icu-1", "Bed 1", "ICU"}} {
 			text += fmt.Sprintf("[[device]]\ndevice = %q\nlabel = %q\ngroup = %q\n", d[:]...)
 		}
+		text += "[[group]]\ngroup = \"ward 3\"\nusual = { heart_rate_bpm = \"45..120\" }\n"
 		try(t, os.WriteFile(devices, []byte(text), 0o600))
 	}
 	write("Bed 12")
@@ -38,6 +40,7 @@ func TestLabels(t *testing.T) {
 	}
 	heads("Bed 12 ppg-1,Bed 1 icu-1,other,Bed 2 ppg-2")
 	p.shows("Worst: Bed 12 ppg-1 – ⚠ HeartFast: Heart rate 150 /min ▲ high")
+	p.shows("usual 45 to 120")
 	p.enter("#match", "BED 1")
 	heads("Bed 12 ppg-1,Bed 1 icu-1")
 	p.shows("2 All")
@@ -51,6 +54,8 @@ func TestLabels(t *testing.T) {
 	p.run(chromedp.Navigate(s.url + "/?#fleet?group=ward+3"))
 	heads("Bed 12 ppg-1,Bed 2 ppg-2")
 	p.until(`document.querySelector("#group").value === "ward 3"`)
+	p.run(chromedp.Navigate(s.url + "/?#fleet?prefix=icu-")) // as the page wrote it once
+	heads("Bed 1 icu-1")
 	write("Bed 14")
 	p.run(chromedp.Navigate(s.url + "/?#fleet"))
 	p.until(`document.querySelector("table.fleet tbody th")?.innerText.includes("Bed 14")`)
@@ -59,6 +64,7 @@ func TestLabels(t *testing.T) {
 	p.goTo("#device?device=ppg-1")
 	p.drawn()
 	p.until(`document.querySelector("h1").innerText === "Bed 14 ppg-1 ward 3"`)
+	p.shows("Usual Heart rate 45 to 120 /min (the group’s)")
 	if title := eval[string](p, "document.title"); title != "ppg-1 – Pulsegate" {
 		t.Errorf("the title is %q", title)
 	}

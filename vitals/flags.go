@@ -125,6 +125,10 @@ type FlagLimits struct {
 
 	// Usual has the range of each sign within which a value is not flagged.
 	Usual [MaxSigns]Range
+
+	// Critical has the range of each sign in which flagged values come before all others where the worst come first;
+	// nil means that there is none. The ranges must not be modified.
+	Critical [MaxSigns]*Range
 }
 
 // DefaultFlagLimits returns the default thresholds for the signs of t. "At most 91" means "below
@@ -147,7 +151,7 @@ func (t *Signs) DefaultFlagLimits() FlagLimits {
 		l.Usual[s] = Range{MinValue, MaxValue}
 	}
 	for s, d := range t.All() {
-		l.Usual[s] = d.Usual
+		l.Usual[s], l.Critical[s] = d.Usual, d.Critical
 	}
 	return l
 }

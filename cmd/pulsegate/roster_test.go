@@ -40,6 +40,12 @@ func TestDevicesFile(t *testing.T) {
 	write(named("Bed 13"))
 	await("/v1/devices?match=bed+13", `"label":"Bed 13"`)
 
+	write(named("Bed 13") + "usual = { spo2_pct = \"80..\" }\n")
+	await("/v1/devices/a", `"ranges":{"spo2_pct":{"usual":{"min":80,"of":"device"}}}`)
+	if _, text := fetch(t, http.MethodGet, p.url("/v1/devices/a/readings"), ""); strings.Contains(text, `"flags"`) {
+		t.Errorf("a value within the range of its device is flagged: %s", text)
+	}
+
 	write(named("Bed 14") + "lable = \"x\"\n")
 	p.await("the metric says that the file cannot be used", func() bool { return metric(t, p, "pulsegate_devices_file_stale") == 1 })
 	p.awaitLine("devices.toml:5: lable: unknown key; did you mean label?", 1)

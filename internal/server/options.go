@@ -68,7 +68,7 @@ type Options struct {
 	Accept        map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Accepted ranges; a sign that is not named keeps its default. Default: ${accept}."`
 	Usual         map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Ranges outside of which a stored value is flagged when it is read. Default: ${usual}."`
 	StaleAfter    time.Duration     `group:"readings-limits" default:"15m" help:"How long after its newest reading, by measured time, a device is listed as stale."`
-	Devices       string            `env:"-" group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file with labels and groups of devices, for people. It is read again when it changes. Default: none."`
+	Devices       string            `env:"-" group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file with labels, groups and ranges of devices, for people. It is read again when it changes. Default: none."`
 
 	Mapping       []string `group:"inputs" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics and for POST /v1/mapped/NAME. It may be given several times."`
 	MQTTTopic     string   `name:"mqtt-topic" group:"inputs" default:"${mqtt_topic}" placeholder:"TOPIC" help:"Topic of publications. The levels {device} and {gateway} stand for names that a payload need not repeat."`
@@ -227,7 +227,7 @@ func (c *Options) parse() (p parsed, err error) {
 		return p, err
 	}
 	if c.Devices != "" {
-		if _, err := roster.Read(c.Devices); err != nil {
+		if _, err := roster.Read(c.Devices, signs); err != nil {
 			return p, settings.Usagef("--devices: %v", err)
 		}
 	}

@@ -215,7 +215,7 @@ func (s *server) openCore() (err error) {
 	cfg.Trace = s.tracer
 	cfg.Holders = &s.holders
 	if s.opt.Devices != "" {
-		if s.roster, err = roster.Open(s.opt.Devices, s.rosterLoaded); err != nil {
+		if s.roster, err = roster.Open(s.opt.Devices, s.parsed.flags.Signs, s.rosterLoaded); err != nil {
 			return settings.Usagef("--devices: %v", err)
 		}
 	}

@@ -160,6 +160,7 @@ func (s *Sender) Run(ctx context.Context) {
 			if all {
 				s.keepPlaces(alerts)
 			}
+			alerts = s.placed(alerts)
 			err := s.send(ctx, alerts)
 			if ctx.Err() != nil {
 				return
@@ -172,7 +173,7 @@ func (s *Sender) Run(ctx context.Context) {
 				break
 			}
 			reported, retry = c.N, minRetry
-			s.forgetEnded(alerts)
+			s.settle(alerts)
 			if all {
 				allAt = time.Now().Add(s.opt.Every)
 				wait = s.opt.Every
@@ -204,18 +205,31 @@ func keyOf(a *alert.Alert) string {
 	return string(text)
 }
 
-// placeOf returns the label and group with which an alert is sent.
-func (s *Sender) placeOf(a *alert.Alert) roster.Device {
+// placed returns alerts, which are in the order in which they began and ended, with the label and group with which each
+// is sent. One that begins after its end in this list has the present ones, since Alertmanager gets that end too.
+func (s *Sender) placed(alerts []alert.Alert) []alert.Alert {
 	if s.opt.Roster == nil {
-		return roster.Device{}
+		return alerts
 	}
-	key := keyOf(a)
-	place, ok := s.places[key]
-	if !ok {
-		place = s.opt.Roster.Current().Of(&a.Device)
-		s.places[key] = place
+	now := s.opt.Roster.Current()
+	alerts = slices.Clone(alerts)
+	again := map[string]roster.Device{} // of those that have ended in the list
+	for i := range alerts {
+		a := &alerts[i]
+		key := keyOf(a)
+		place, known := again[key]
+		if !known {
+			place, known = s.places[key]
+		}
+		if !known {
+			place = now.Of(&a.Device)
+			s.places[key] = place
+		}
+		if a.Place = place; a.EndedUnixMs != 0 {
+			again[key] = now.Of(&a.Device)
+		}
 	}
-	return place
+	return alerts
 }
 
 // keepPlaces forgets the labels of alerts that are not among these, also if the Alertmanager is away.
@@ -233,18 +247,16 @@ func (s *Sender) keepPlaces(alerts []alert.Alert) {
 	s.places = kept
 }
 
-// forgetEnded forgets the labels of alerts that were sent as ended, and not as active after that.
-func (s *Sender) forgetEnded(alerts []alert.Alert) {
-	if len(s.places) == 0 {
+// settle keeps the labels with which alerts were sent, and forgets those of alerts that have ended.
+func (s *Sender) settle(placed []alert.Alert) {
+	if s.opt.Roster == nil {
 		return
 	}
-	ended := map[string]bool{}
-	for i := range alerts {
-		ended[keyOf(&alerts[i])] = alerts[i].EndedUnixMs != 0
-	}
-	for key, is := range ended {
-		if is {
+	for i := range placed {
+		if key := keyOf(&placed[i]); placed[i].EndedUnixMs != 0 {
 			delete(s.places, key)
+		} else {
+			s.places[key] = placed[i].Place
 		}
 	}
 }
@@ -362,7 +374,7 @@ type annotations struct {
 	Notice  string `json:"notice"`
 }
 
-// posted returns an alert as it is sent at a time.
+// posted returns an alert, with its place, as it is sent at a time.
 func (s *Sender) posted(a *alert.Alert, now time.Time) posted {
 	nowUnixMs := now.UnixMilli()
 	until, since := now.Add(s.opt.lasts()).UnixMilli(), min(a.SinceUnixMs, nowUnixMs) // a device's clock may be ahead
@@ -370,14 +382,12 @@ func (s *Sender) posted(a *alert.Alert, now time.Time) posted {
 		until = min(a.EndedUnixMs, nowUnixMs)
 		since = min(since, until)
 	}
-	of := *a
-	of.Place = s.placeOf(a)
 	name := a.Device.String()
 	if called := s.opt.Roster.Current().Of(&a.Device); called.Label != "" { // now
 		name = called.Label + " (" + name + ")"
 	}
 	return posted{
-		Labels:      of.Labels(),
+		Labels:      a.Labels(),
 		Annotations: annotations{name + ": " + a.Rule.Condition, alert.Notice},
 		StartsAt:    utc(since), EndsAt: utc(until),
 		Generator: a.PageURL(s.opt.Page),

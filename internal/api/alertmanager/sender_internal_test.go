@@ -172,7 +172,8 @@ func (f *fixture) pass(d time.Duration) {
 
 // An alert has the label and the group that its device had when it was first sent, until it ends: a change of the file
 // must not end an alert, which Alertmanager knows by its labels. One that begins after the change has the present ones,
-// also while another alert of the device is active, and the summaries of both have. Labels of a rule come first.
+// also while another alert of the device is active, or if Alertmanager gets its former end later, and the
+// summaries have. Labels of a rule come first.
 func TestPlaces(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "devices.toml")
 	write := func(label string) {
@@ -182,7 +183,7 @@ func TestPlaces(t *testing.T) {
 	}
 	write("Bed 12")
 	synctest.Test(t, func(t *testing.T) {
-		book, err := roster.Open(path, func(*roster.Roster, error) {})
+		book, err := roster.Open(path, vitals.NewSigns(), func(*roster.Roster, error) {})
 		try(t, err)
 		defer book.Close()
 		f := newFixture(t, Options{Roster: book})
@@ -226,6 +227,20 @@ func TestPlaces(t *testing.T) {
 		check("at the end", sent(3*time.Second), low("ended", "Bed 12", "Bed 13"), others("ended"))
 		f.store1(t, "a1", 85_25)
 		check("when it begins again", sent(3*time.Second), low("active", "Bed 13", "Bed 13"))
+
+		// Alertmanager learns of an end and of the next beginning together.
+		f.peer.set(func() { f.peer.down = true })
+		write("Bed 14")
+		try(t, book.Reload())
+		f.pass(time.Second)
+		f.store1(t, "a1", 97_00)
+		f.pass(2 * time.Second)
+		f.store1(t, "a1", 85_25)
+		f.pass(2 * time.Minute)
+		f.peer.set(func() { f.peer.down = false })
+		again := []string{low("active", "Bed 14", "Bed 14"), low("ended", "Bed 13", "Bed 14")}
+		check("when it ended and began while Alertmanager was away", sent(time.Minute), again...)
+		check("after that", sent(2*time.Minute), again[0])
 	})
 }
 

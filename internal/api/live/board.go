@@ -7,6 +7,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -14,6 +15,7 @@ import (
 // A board has the subscribers, and what they wait for. Hub.mu guards it.
 type board struct {
 	flags    *vitals.FlagLimits
+	roster   *roster.Book             // has ranges of some devices and subjects
 	subs     map[*subscriber]struct{} // at most Options.MaxSubscribers
 	topics   topics
 	states   map[vitals.Name]*state // of devices that had an update while they were watched
@@ -209,5 +211,7 @@ func (b *board) eachLocked(device *vitals.Name, f func(*queue)) {
 func (b *board) appendEvent(dst []byte, id uint64, n *latest, subject storage.Subject) []byte {
 	dst = strconv.AppendUint(append(dst, "id: "...), id, 10)
 	dst = append(dst, "\nevent: reading\ndata: "...)
-	return append(query.AppendReading(dst, n.device, subject, &n.record, b.flags.Signs, b.flags), "\n\n"...)
+	var own vitals.FlagLimits
+	limits := b.roster.Current().Limits(&n.device, subject, b.flags, &own)
+	return append(query.AppendReading(dst, n.device, subject, &n.record, b.flags.Signs, limits), "\n\n"...)
 }

@@ -84,7 +84,8 @@ func New(reader Reader, opt Options) *Hub {
 		reader: reader, opt: opt, inbox: feed.NewInbox((*update).fill), walking: make(chan struct{}, maxWalking),
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 		board: board{
-			flags: &opt.Flags, subs: map[*subscriber]struct{}{}, topics: newTopics(), states: map[vitals.Name]*state{},
+			flags: &opt.Flags, roster: opt.Roster,
+			subs: map[*subscriber]struct{}{}, topics: newTopics(), states: map[vitals.Name]*state{},
 			// Identifiers increase over restarts, unless the clock is set back.
 			lastID: uint64(time.Now().UnixMicro()),
 		},

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
@@ -590,6 +593,42 @@ func TestSubjects(t *testing.T) {
 		resumed := f.open("?device=a", nil, "Last-Event-ID", "1")
 		defer resumed.cancel()
 		expect(resumed, "a", "P-200")
+	})
+}
+
+// An event has the flags of the ranges of its device, and of the subject of the reading's time.
+func TestOwnRanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "devices.toml")
+	const file = "[[device]]\ndevice = \"a\"\nusual.heart_rate_bpm = \"..150\"\n" +
+		"[[subject]]\nsubject = \"P-1\"\nusual.heart_rate_bpm = \"..99\"\n"
+	try(t, os.WriteFile(path, []byte(file), 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		book, err := roster.Open(path, vitals.NewSigns(), func(*roster.Roster, error) {})
+		try(t, err)
+		defer book.Close()
+		opt := live.Options{Flags: vitals.NewSigns().DefaultFlagLimits()}
+		opt.Roster = book
+		f := start(t, opt)
+		defer f.stop()
+		p1 := storage.Assignment{Device: name("a"), Subject: "P-1", FromUnixMs: 2000, ToUnixMs: storage.OpenEnd}
+		try(t, f.store.Assign(t.Context(), p1))
+		s := f.open("", nil)
+		defer s.cancel()
+		for _, e := range []struct {
+			device string
+			ms     int64
+			v      vitals.Value
+		}{{"a", 1000, 140_00}, {"b", 1000, 140_00}, {"b", 2000, 100_00}, {"a", 2000, 100_00}} {
+			f.heart(e.device, e.ms, e.v)
+			time.Sleep(time.Second)
+		}
+		var flagged []bool
+		for _, text := range s.readings() {
+			flagged = append(flagged, strings.Contains(text, `"flags":["heart_rate_bpm high"]`))
+		}
+		if want := []bool{false, true, false, true}; !slices.Equal(flagged, want) {
+			t.Errorf("flagged are %v, want %v", flagged, want)
+		}
 	})
 }
 

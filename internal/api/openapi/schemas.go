@@ -58,6 +58,14 @@ func (d *describer) schemas() object {
 	}
 	stored := object{"stored": count, "duplicate": count, "left_out": described(count, "Readings that their devices disown, only if there are any. They are neither stored nor rejected.")}
 	rejected := closed(object{"index": described(count, "0-based position in the batch."), "field": str, "reason": str}, "index", "field", "reason")
+	of := described(oneOf("subject", "device", "group"), "Whose range it is.")
+	ownRange := closed(object{"min": value, "max": value, "of": of}, "of")
+	own := object{}
+	for _, s := range d.signs().All() {
+		own[s.Field] = ref("schemas", "OwnRanges")
+	}
+	ranges := closed(own)
+	ranges["minProperties"] = 1
 	oneSign := closed(latest)
 	oneSign["minProperties"] = 1
 	all := object{
@@ -77,6 +85,8 @@ func (d *describer) schemas() object {
 		"Readings":       closed(object{"readings": list("Reading"), "next_cursor": next, "flags_notice": notice}, "readings"),
 		"Device": closed(object{
 			"device": name, "label": label, "group": group,
+			"ranges": described(ranges,
+				"Ranges that are usual for the device and who wears it now, by sign, where they are not those of all."),
 			"time": described(instant, "Time of the newest reading."), "latest": oneSign, "flags_notice": notice,
 			"assigned_now":   described(subjectID, "To whom the device is assigned now, whoever wore it at the times of the values; absent if to nobody."),
 			"assigned_since": described(instant, "Since when it is assigned to assigned_now, or to nobody; absent if it always was. Not in lists."),
@@ -92,6 +102,8 @@ func (d *describer) schemas() object {
 			"counts": closed(object{"devices": count, "fresh": count, "stale": count, "flagged": count}, "devices", "fresh", "stale", "flagged"),
 			"groups": described(names, "With counts: all groups of devices that the token covers, sorted; absent if none."),
 		}, "devices", "flags_notice"),
+		"OwnRanges": described(closed(object{"usual": ownRange, "critical": ownRange}),
+			"Values outside of usual are flagged. Flagged ones in critical come before all others, worst first."),
 		"Summary":   closed(summary, "count", "min", "max", "mean", "first", "last"),
 		"Aggregate": closed(aggregate, "device", "from", "to", "sign", "count", "min", "max", "mean", "first", "last"),
 		"Bucket":    closed(object{"from": wholeTime, "to": wholeTime, "subject": subject, "signs": closed(signs)}, "from", "to", "signs"),
@@ -149,7 +161,7 @@ func (d *describer) schemas() object {
 		}, "type", "title", "status"),
 	}
 	addChanges(all)
-	d.addSubjects(all, aggregate, latestValue)
+	d.addSubjects(all, aggregate, latestValue, ranges)
 	return all
 }
 

@@ -57,8 +57,8 @@ func (d *describer) latestOfSubject(problems []*reply.Problem) object {
 }
 
 // addSubjects adds the schemas of answers about subjects. aggregate has the members of a line of aggregates, and value
-// those of a latest value of a device.
-func (d *describer) addSubjects(to, aggregate, value object) {
+// those of a latest value of a device. ranges is the schema of ranges by sign.
+func (d *describer) addSubjects(to, aggregate, value, ranges object) {
 	aggregate, value = maps.Clone(aggregate), maps.Clone(value)
 	delete(aggregate, "device")
 	delete(value, "subject")
@@ -80,6 +80,8 @@ func (d *describer) addSubjects(to, aggregate, value object) {
 		"SubjectValue": closed(value, "time", "value", "device"),
 		"SubjectLatest": closed(object{
 			"subject": subjectID, "latest": closed(latest), "flags_notice": notice,
+			"ranges": described(ranges,
+				"Ranges that are usual for the subject, by sign, where they are not those of all."),
 			"unread": described(object{"type": "array", "minItems": 1, "items": ref("schemas", "Sign")},
 				"Signs of which the latest value may be missing: too many readings would have to be read to find it."),
 			"assignments": described(object{"type": "array", "items": assignment},

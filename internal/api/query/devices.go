@@ -4,7 +4,6 @@ import (
 	"context"
 	"strconv"
 
-	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -19,20 +18,23 @@ type Lister interface {
 	WalkDevices(ctx context.Context, visit func(some []storage.Device)) error
 }
 
-// appendDevice appends a device as a JSON object: its label and group, the time of its newest reading, the latest value
-// of each sign with its time, the offset from UTC of that, the subject of that time and its flags, and the subject now.
+// appendDevice appends a device as a JSON object: its label and group, the ranges that are usual for it and who wears
+// it now, the time of its newest reading, the latest value of each sign with its time, the offset from UTC of that, the
+// subject of that time and its flags, and the subject now.
 //
 //	{"device":"ppg-1","time":"…","latest":{"spo2_pct":{"value":97.5,"time":"…","subject":"P-1"}},"assigned_now":"P-2"}
-func appendDevice(dst []byte, d *storage.Device, named roster.Device, limits *vitals.FlagLimits,
-	assigned []storage.Assignment, nowUnixMs int64) []byte {
+func appendDevice(
+	dst []byte, d *storage.Device, by flagger, assigned []storage.Assignment, nowUnixMs int64,
+) []byte {
+	wearer, signs := storage.SubjectAt(assigned, nowUnixMs), by.all.Signs
 	dst = append(dst, `{"device":"`...)
-	dst = named.AppendTo(append(d.Name.AppendTo(dst), '"'))
-	dst = append(dst, `,"time":"`...)
+	dst = by.roster.Of(&d.Name).AppendTo(append(d.Name.AppendTo(dst), '"'))
+	dst = append(by.roster.AppendRanges(dst, &d.Name, wearer, signs), `,"time":"`...)
 	dst = vitals.AppendTime(dst, d.NewestUnixMs)
 	dst = append(dst, `","latest":{`...)
-	flags := deviceFlags(d, limits)
+	flags := by.latest(d, assigned)
 	first := true
-	for s, sign := range limits.Signs.All() {
+	for s, sign := range signs.All() {
 		latest := &d.Latest[s]
 		if !latest.Known {
 			continue
@@ -43,9 +45,9 @@ func appendDevice(dst []byte, d *storage.Device, named roster.Device, limits *vi
 		first = false
 		dst = appendLatest(append(append(append(dst, '"'), sign.Field...), `":{`...), sign, latest)
 		dst = appendSubject(dst, "subject", storage.SubjectAt(assigned, latest.TimeUnixMs))
-		dst = append(appendFlags(dst, limits.Signs, flags[s]), '}')
+		dst = append(appendFlags(dst, signs, flags[s]), '}')
 	}
-	return append(appendSubject(append(dst, '}'), "assigned_now", storage.SubjectAt(assigned, nowUnixMs)), '}')
+	return append(appendSubject(append(dst, '}'), "assigned_now", wearer), '}')
 }
 
 // appendLatest appends a latest value, its time, and the offset from UTC of that as members of JSON.
@@ -56,25 +58,4 @@ func appendLatest(dst []byte, d *vitals.Definition, latest *storage.Latest) []by
 		dst = strconv.AppendInt(append(dst, `,"utc_offset_minutes":`...), int64(minutes), 10)
 	}
 	return dst
-}
-
-// deviceFlags returns the flags of each latest value. The difference of a pair is computed
-// only if both values have the same time; its flag belongs to the higher value.
-func deviceFlags(d *storage.Device, limits *vitals.FlagLimits) (flags [vitals.MaxSigns]vitals.FlagSet) {
-	var all vitals.Values
-	for s := range vitals.Sign(vitals.MaxSigns) {
-		if d.Latest[s].Known {
-			all.Set(s, d.Latest[s].Value)
-		}
-	}
-	set := limits.Flags(&all)
-	for _, p := range vitals.Pairs {
-		if d.Latest[p.High].TimeUnixMs != d.Latest[p.Low].TimeUnixMs {
-			set = set.WithoutPairs()
-		}
-	}
-	for s := range all.All() {
-		flags[s] = set.About(s)
-	}
-	return flags
 }

@@ -89,7 +89,9 @@ type fleet struct {
 	last        *deviceKey // devices after it are not on the page; nil means not known yet
 	counts      stateCounts
 
-	reasons []reason         // with byWorst, of the devices that are being added, and then of the page
+	flags   flagger
+	some    []storage.Device // those that are selected of the devices that are being added
+	reasons []reason         // with byWorst, of these, and then of the page
 	page    []storage.Device // what is stored of those found; one more than the limit if there is a next page
 }
 
@@ -103,7 +105,10 @@ type place struct {
 type stateCounts struct{ all, fresh, stale, flagged int }
 
 func (h *Handler) fleetOf(q *deviceSelection, nowUnixMs int64) *fleet {
-	return &fleet{q: q, h: h, nowUnixMs: nowUnixMs, staleUnixMs: nowUnixMs - h.opt.StaleAfter.Milliseconds()}
+	return &fleet{
+		q: q, h: h, nowUnixMs: nowUnixMs, staleUnixMs: nowUnixMs - h.opt.StaleAfter.Milliseconds(),
+		flags: flagger{&h.opt.Flags, q.roster},
+	}
 }
 
 // newFleet returns the selected devices, one more than the limit if there are so many.
@@ -154,15 +159,28 @@ func (f *fleet) walk(ctx context.Context) error {
 
 // add adds those of some devices that are selected.
 func (f *fleet) add(ctx context.Context, some []storage.Device) error {
+	if !f.q.isWhole() {
+		f.some = f.some[:0]
+		for i := range some {
+			if f.q.selects(&some[i].Name) {
+				f.some = append(f.some, some[i])
+			}
+		}
+		some = f.some
+	}
 	if err := f.reasonsOf(ctx, some); err != nil {
 		return err
 	}
+	var assigned map[vitals.Name][]storage.Assignment
+	if f.flags.roster.HasSubjectRanges() {
+		var err error
+		if assigned, err = f.h.opt.assignedTo(ctx, some, f.nowUnixMs); err != nil {
+			return err
+		}
+	}
 	for i := range some {
 		d := &some[i]
-		if !f.q.selects(&d.Name) {
-			continue
-		}
-		p := place{deviceKey{name: d.Name}, f.stateOf(d)}
+		p := place{deviceKey{name: d.Name}, f.stateOf(d, assigned[d.Name])}
 		switch f.q.sort {
 		case byAge:
 			p.rank = d.NewestUnixMs
@@ -208,12 +226,15 @@ func (f *fleet) trim() {
 	}
 }
 
-func (f *fleet) stateOf(d *storage.Device) state {
+func (f *fleet) isStale(d *storage.Device) bool { return d.NewestUnixMs < f.staleUnixMs }
+
+// stateOf returns the state of a device. assigned has what its flags depend on.
+func (f *fleet) stateOf(d *storage.Device, assigned []storage.Assignment) state {
 	s := fresh
-	if d.NewestUnixMs < f.staleUnixMs {
+	if f.isStale(d) {
 		s = stale
 	}
-	for _, flags := range deviceFlags(d, &f.h.opt.Flags) {
+	for _, flags := range f.flags.latest(d, assigned) {
 		if !flags.IsZero() {
 			return s | flagged
 		}
@@ -240,8 +261,8 @@ func (f *fleet) appendTo(dst []byte, assigned map[vitals.Name][]storage.Assignme
 			dst = append(dst, ',')
 		}
 		d := &page[i]
-		dst = appendDevice(append(dst, '\n'), d, f.q.roster.Of(&d.Name), &f.h.opt.Flags, assigned[d.Name], nowUnixMs)
-		if f.q.needsAll() && f.stateOf(d)&stale != 0 {
+		dst = appendDevice(append(dst, '\n'), d, f.flags, assigned[d.Name], nowUnixMs)
+		if f.q.needsAll() && f.isStale(d) {
 			dst = append(dst[:len(dst)-1], `,"stale":true}`...)
 		}
 		if f.q.sort == byWorst {

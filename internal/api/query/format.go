@@ -55,7 +55,7 @@ func (f Format) ContentType() string { return contentTypes[f] }
 type encoder struct {
 	format Format
 	signs  *vitals.Signs
-	flags  *vitals.FlagLimits // nil means no flags
+	flags  *recordFlagger // nil means no flags
 
 	columns uint32 // the signs that have a column of CSV
 	plain   bool   // values are as in JSON; otherwise those of signs with decimals have at least one
@@ -72,7 +72,7 @@ type encoder struct {
 
 // newEncoder returns an encoder of a device's records, given its assignments.
 func newEncoder(format Format, device vitals.Name, assigned []storage.Assignment, signs *vitals.Signs,
-	flags *vitals.FlagLimits) *encoder {
+	flags *recordFlagger) *encoder {
 	e := &encoder{
 		format:     format,
 		signs:      signs,
@@ -188,7 +188,7 @@ func (e *encoder) AppendRecord(dst []byte, r *storage.Record, first bool) []byte
 	dst = e.received.append(dst, r.ReceivedUnixMs)
 	var flags vitals.FlagSet
 	if e.flags != nil {
-		flags = e.flags.Flags(&r.Values)
+		flags = e.flags.flags(&e.device, e.worn.now.Subject, &r.Values)
 	}
 	switch e.format {
 	case CSV:
@@ -208,7 +208,11 @@ func (e *encoder) AppendRecord(dst []byte, r *storage.Record, first bool) []byte
 func AppendReading(dst []byte, device vitals.Name, subject storage.Subject, r *storage.Record, signs *vitals.Signs,
 	flags *vitals.FlagLimits) []byte {
 	always := []storage.Assignment{{Subject: subject, ToUnixMs: storage.OpenEnd}}
-	e := newEncoder(NDJSON, device, always, signs, flags)
+	var shown *recordFlagger
+	if flags != nil {
+		shown = &recordFlagger{flagger: flagger{all: flags}}
+	}
+	e := newEncoder(NDJSON, device, always, signs, shown)
 	e.plain = true
 	dst = e.AppendRecord(dst, r, true)
 	return dst[:len(dst)-1] // without the line's end

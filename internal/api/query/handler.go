@@ -129,7 +129,7 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := h.opt.Now().UnixMilli()
-	text := appendDevice(make([]byte, 0, 1024), &d, h.opt.Roster.Current().Of(&device), &h.opt.Flags, all, now)
+	text := appendDevice(make([]byte, 0, 1024), &d, h.flagger(), all, now)
 	text = append(appendNotice(appendAssignments(text[:len(text)-1], all, now)), "}\n"...)
 	WriteObject(w, r, text)
 }
@@ -168,6 +168,7 @@ type page interface {
 func (q *Selection) selection() *Selection { return q }
 
 func (q *Selection) write(ctx context.Context, w io.Writer, h *Handler) (Page, error) {
+	q.Roster = h.opt.Roster.Current()
 	return WriteReadings(ctx, w, h.reader, *q, h.opt.Flags.Signs, &h.opt.Flags)
 }
 

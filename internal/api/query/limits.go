@@ -84,8 +84,8 @@ func limitsText(opt *Options) []byte {
 		if d.ValidatedMin != 0 {
 			shown.ValidatedMin = d.Append(nil, d.ValidatedMin)
 		}
-		if d.Critical != nil {
-			critical := showRange(d, *d.Critical)
+		if r := opt.Flags.Critical[s]; r != nil {
+			critical := showRange(d, *r)
 			shown.Critical = &critical
 		}
 		signs[d.Field] = shown

@@ -135,21 +135,39 @@ func (n *newestWorn) within(all []storage.Assignment) bool {
 	return true
 }
 
-// appendTo appends the values and assignments of a subject as JSON:
+// flags returns the flags of the values, each by the limits of its device and the subject.
+func (n *newestWorn) flags(subject storage.Subject, by flagger) (flags latestFlags) {
+	for signs := knownSigns(&n.latest); signs != 0; {
+		device := &n.device[vitals.First(signs)]
+		var of uint32 // signs of the values of the device
+		for s := range vitals.InOrder(signs) {
+			if n.device[s] == *device {
+				of |= 1 << s
+			}
+		}
+		var own vitals.FlagLimits
+		flags.add(&n.latest, of, by.of(device, subject, &own))
+		signs &^= of
+	}
+	return flags
+}
+
+// appendTo appends the ranges, the values and the assignments of a subject as JSON:
 //
 //	{"subject":"P-1","latest":{"spo2_pct":{"value":97.5,"time":"…","device":"ppg-1"}},
 //	 "assignments":[{"device":"ppg-1","from":"…"}]}
-func (n *newestWorn) appendTo(dst []byte, of *worn, limits *vitals.FlagLimits) []byte {
-	flags := deviceFlags(&storage.Device{Latest: n.latest}, limits)
-	dst = append(append(append(dst, `{"subject":"`...), of.subject...), `","latest":{`...)
+func (n *newestWorn) appendTo(dst []byte, of *worn, by flagger) []byte {
+	flags, signs := n.flags(of.subject, by), by.all.Signs
+	dst = append(append(append(dst, `{"subject":"`...), of.subject...), '"')
+	dst = append(by.roster.AppendRanges(dst, new(vitals.Name), of.subject, signs), `,"latest":{`...)
 	before := `"`
-	for s, sign := range limits.Signs.All() {
+	for s, sign := range signs.All() {
 		if !n.latest[s].Known {
 			continue
 		}
 		dst = append(append(append(dst, before...), sign.Field...), `":{`...)
 		dst = n.device[s].AppendTo(append(appendLatest(dst, sign, &n.latest[s]), `,"device":"`...))
-		dst, before = append(appendFlags(append(dst, '"'), limits.Signs, flags[s]), '}'), `,"`
+		dst, before = append(appendFlags(append(dst, '"'), signs, flags[s]), '}'), `,"`
 	}
 	before = `},"assignments":[`
 	for i := range of.all {
@@ -161,7 +179,7 @@ func (n *newestWorn) appendTo(dst []byte, of *worn, limits *vitals.FlagLimits) [
 	}
 	dst, before = append(dst, ']'), `,"unread":["`
 	for s := range vitals.InOrder(n.unread) {
-		dst, before = append(append(append(dst, before...), limits.Signs.Field(s)...), '"'), `,"`
+		dst, before = append(append(append(dst, before...), signs.Field(s)...), '"'), `,"`
 	}
 	if n.unread != 0 {
 		dst = append(dst, ']')

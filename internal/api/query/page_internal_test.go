@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -41,6 +43,31 @@ func TestAPIPage(t *testing.T) {
 		if ok && !has(flagged) || has(other) {
 			t.Errorf("%s: docs/api.md says %q, which is not the default", f, m[1])
 		}
+	}
+}
+
+// TestReasonsOfSelected checks that reasons are looked for only of devices that are selected: with more devices than an
+// order has, each request would otherwise look at all of them.
+func TestReasonsOfSelected(t *testing.T) {
+	var asked []string
+	h := New(nil, nil, Options{Alerts: func(devices []storage.Device, _ int64, _ []ActiveAlert) {
+		for i := range devices {
+			asked = append(asked, devices[i].Name.String())
+		}
+	}})
+	var some []storage.Device
+	for _, text := range []string{"icu-1", "ppg-1", "icu-2", "ppg-2"} {
+		name, err := vitals.ParseName(text)
+		try(t, err)
+		some = append(some, storage.Device{Name: name})
+	}
+	before := slices.Clone(some)
+	q, err := parseDevices(everything(nil).access, nil, "sort=worst&match=PPG")
+	try(t, err)
+	f := h.fleetOf(q, 0)
+	try(t, f.add(t.Context(), some))
+	if !slices.Equal(asked, []string{"ppg-1", "ppg-2"}) || len(f.found) != 2 || !slices.Equal(some, before) {
+		t.Errorf("alerts of %q, found %d", asked, len(f.found))
 	}
 }
 

@@ -84,7 +84,7 @@ type parquetSink struct {
 	device vitals.Name
 	name   parquet.Value // of the device
 	signs  *vitals.Signs
-	limits *vitals.FlagLimits   // nil means no flags
+	marks  *recordFlagger       // nil means no flags
 	signOf []*vitals.Definition // by column of a sign
 	number []vitals.Sign        // the same
 	rows   []parquet.Row
@@ -95,24 +95,24 @@ type parquetSink struct {
 }
 
 func newParquetSink(w io.Writer, device vitals.Name, assigned []storage.Assignment, signs *vitals.Signs,
-	limits *vitals.FlagLimits) *parquetSink {
+	marks *recordFlagger) *parquetSink {
 	p := &parquetSink{
-		signs:  signs,
-		limits: limits,
-		names:  map[vitals.Name][]byte{},
-		flags:  map[vitals.FlagSet][]byte{},
-		worn:   wearing{all: assigned},
+		signs: signs,
+		marks: marks,
+		names: map[vitals.Name][]byte{},
+		flags: map[vitals.FlagSet][]byte{},
+		worn:  wearing{all: assigned},
 	}
 	p.of(device)
 	for s, d := range signs.All() {
 		p.number, p.signOf = append(p.number, s), append(p.signOf, d)
 	}
-	options := parquetOptions(parquetSchema(p.signOf, limits != nil))
+	options := parquetOptions(parquetSchema(p.signOf, marks != nil))
 	// parquet-go writes no metadata of columns, so their units and codes are in the file's.
 	for _, d := range p.signOf {
 		options = append(options, parquet.KeyValueMetadata(d.Field+".unit", d.Unit), parquet.KeyValueMetadata(d.Field+".loinc", strings.Join(d.LOINC, " ")))
 	}
-	if limits != nil {
+	if marks != nil {
 		options = append(options, parquet.KeyValueMetadata("flags_notice", vitals.FlagNotice))
 	}
 	p.w = parquet.NewGenericWriter[any](&pieces{w}, options...)
@@ -178,8 +178,8 @@ func (p *parquetSink) appendRow(row parquet.Row, r *storage.Record) parquet.Row 
 	}
 	optional(parquet.ByteArrayValue(p.wearer), p.worn.now.Subject != "")
 	required(parquet.Int64Value(r.ReceivedUnixMs))
-	if p.limits != nil {
-		set := p.limits.Flags(&r.Values)
+	if p.marks != nil {
+		set := p.marks.flags(&p.device, p.worn.now.Subject, &r.Values)
 		optional(parquet.ByteArrayValue(p.flagsText(set)), !set.IsZero())
 	}
 	return row

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/pulsegate/pulsegate/internal/api/omh"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -28,6 +29,8 @@ type Selection struct {
 	Assigned []storage.Assignment // of the device: whose readings these are
 
 	Only vitals.FlagSet // only readings with at least one of these flags; none means all
+
+	Roster *roster.Roster // with ranges of some devices, groups and subjects; may be nil
 
 	// Only readings whose last change arrived from ReceivedFromUnixMs to ReceivedToUnixMs, exclusive, unless that is 0.
 	ReceivedFromUnixMs, ReceivedToUnixMs int64
@@ -56,17 +59,17 @@ type Page struct {
 var errNewSign = errors.New("a sign was defined while the readings were read")
 
 // WriteReadings writes the selected readings to w in q's format, chunk by chunk, with their flags
-// unless limits is nil. It
-// calls w.Write with at most about 64 KiB at a time.
+// unless limits is nil. It calls w.Write with at most about 64 KiB at a time.
 //
 // If the device has no readings at all, it returns the reader's error,
 // storage.ErrNotFound, and writes nothing. After any other error, part of the text may
 // have been written; the caller must ensure that it is not mistaken for the whole.
 func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection, signs *vitals.Signs, limits *vitals.FlagLimits) (Page, error) {
 	var page Page
-	flags := limits
-	if q.NoFlags {
-		limits = nil
+	only, worn := recordFlagger{flagger: flagger{limits, q.Roster}}, wearing{all: q.Assigned}
+	var shown *recordFlagger // nil means that flags are not shown
+	if limits != nil && !q.NoFlags {
+		shown = &recordFlagger{flagger: only.flagger}
 	}
 	columns := ^uint32(0) // the signs that the format has
 	if q.Format == CSV || q.Format == Parquet {
@@ -80,18 +83,21 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	var points *omh.Encoder
 	switch q.Format {
 	case Parquet:
-		out = newParquetSink(w, q.Range.Device, q.Assigned, signs, limits)
+		out = newParquetSink(w, q.Range.Device, q.Assigned, signs, shown)
 	case OMH:
 		points = omh.NewEncoder(q.Range.Device, signs)
 		out = newTextSink(w, points)
 	default:
-		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, q.Assigned, signs, limits))
+		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, q.Assigned, signs, shown))
 	}
 	var last deviceKey
 	err := scan(ctx, reader, &q, chunk, func(device vitals.Name, records []storage.Record) (more bool, err error) {
 		more = true
 		if !q.Only.IsZero() {
-			records = slices.DeleteFunc(records, func(r storage.Record) bool { return !flags.Flags(&r.Values).Intersects(q.Only) })
+			records = slices.DeleteFunc(records, func(r storage.Record) bool {
+				worn.seek(r.TimeUnixMs)
+				return !only.flags(&device, worn.now.Subject, &r.Values).Intersects(q.Only)
+			})
 		}
 		if left := q.Limit - page.Readings; q.Limit > 0 && len(records) > left {
 			records, more = records[:left], false

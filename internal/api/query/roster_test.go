@@ -4,29 +4,138 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/api/roster"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
+
+// openRoster returns the labels and ranges that a file says.
+func openRoster(t *testing.T, text string) *roster.Book {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "devices.toml")
+	try(t, os.WriteFile(path, []byte(text), 0o600))
+	book, err := roster.Open(path, vitals.NewSigns(), func(*roster.Roster, error) {})
+	try(t, err)
+	t.Cleanup(book.Close)
+	return book
+}
+
+// TestOwnRanges checks that values are flagged by the ranges of the subject of their time, of their device and of its
+// group, wherever flags are shown, counted or selected.
+func TestOwnRanges(t *testing.T) {
+	book := openRoster(t, `
+[[device]]
+device = "d-1"
+group = "neonates"
+
+[[device]]
+device = "d-2"
+usual = { spo2_pct = "60.." }
+
+[[group]]
+group = "neonates"
+usual = { heart_rate_bpm = "100..180" }
+
+[[subject]]
+subject = "P-1"
+usual = { spo2_pct = "88..92" }
+critical = { spo2_pct = "..75" }
+`)
+	now := fleetNow.UnixMilli()
+	line := func(device string, agoMs int64, values string) string {
+		return fmt.Sprintf(`{"device":%q,"time":%d,%s}`, device, now-agoMs, values)
+	}
+	store := fill(t,
+		line("d-1", 3000, `"spo2_pct":90,"heart_rate_bpm":140`), // of P-2
+		line("d-1", 2000, `"spo2_pct":90`),                      // of P-1
+		line("d-1", 1000, `"spo2_pct":93`),
+		line("d-2", 1000, `"spo2_pct":65,"heart_rate_bpm":140`),
+		line("d-3", 1000, `"spo2_pct":90`), line("d-4", 1000, `"spo2_pct":80`),
+	)
+	assignTo(t, store, "d-1", "P-2", 1, now-2500)
+	assignTo(t, store, "d-1", "P-1", now-2500, storage.OpenEnd)
+	assignTo(t, store, "d-4", "P-1", now-1000, storage.OpenEnd)
+	srv := serveWorst(t, store, nil, query.Options{
+		Service: query.Service{Roster: book, Subjects: store}, Now: func() time.Time { return fleetNow },
+	})
+	flags := func(text string) (all []string) { // of each value or reading, in their order
+		for _, m := range regexp.MustCompile(`"flags":\[(.*?)\]`).FindAllStringSubmatch(text, -1) {
+			all = append(all, strings.ReplaceAll(m[1], `"`, ""))
+		}
+		return all
+	}
+	for _, tt := range []struct{ path, body, want string }{
+		{"/v1/devices/d-1", "", "spo2_pct high"},
+		{"/v1/devices/d-2", "", "heart_rate_bpm high,spo2_pct outside validated range"},
+		{"/v1/devices", "",
+			"spo2_pct high|spo2_pct outside validated range|heart_rate_bpm high|spo2_pct low|spo2_pct low"},
+		{"/v1/devices/d-1/readings", "", "spo2_pct low|spo2_pct high"},
+		{"/v1/devices/d-1/readings?format=ndjson&order=desc", "", "spo2_pct high|spo2_pct low"},
+		{"/v1/devices/d-1/readings?flag=spo2_pct+low", "", "spo2_pct low"},
+		{"/v1/devices/d-2/readings?flag=spo2_pct+low", "", ""},
+		{"/v1/devices/d-3/readings", "", "spo2_pct low"},
+		{"/v1/subjects/readings", `{"subject":"P-1"}`, "spo2_pct high|spo2_pct low"},
+		{"/v1/subjects/readings?flag=any", `{"subject":"P-1"}`, "spo2_pct high|spo2_pct low"},
+		{"/v1/subjects/latest", `{"subject":"P-1"}`, "spo2_pct low"},
+	} {
+		var text string
+		if tt.body == "" {
+			_, text = get(t, srv, tt.path)
+		} else {
+			_, text = post(t, srv, tt.path, tt.body)
+		}
+		got := flags(text)
+		want := strings.Split(tt.want, "|")
+		if tt.want == "" {
+			want = nil
+		}
+		if tt.path == "/v1/devices/d-2" { // by sign
+			slices.Sort(got)
+			want = strings.Split(tt.want, ",")
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q: %s", tt.path, got, want, text)
+		}
+	}
+	for _, tt := range []struct{ path, want string }{
+		{"/v1/devices/d-1", `{"device":"d-1","group":"neonates",` +
+			`"ranges":{"spo2_pct":{"usual":{"min":88,"max":92,"of":"subject"},` +
+			`"critical":{"max":75,"of":"subject"}},` +
+			`"heart_rate_bpm":{"usual":{"min":100,"max":180,"of":"group"}}},"time":`},
+		{"/v1/devices", `{"device":"d-2","ranges":{"spo2_pct":{"usual":{"min":60,"of":"device"}}},"time":`},
+		{"/v1/devices?counts=true", `"counts":{"devices":4,"fresh":4,"stale":0,"flagged":4}`},
+		{"/v1/devices/d-1/readings?format=csv", ",,P-2,2027-01-15T08:00:00.000Z,spo2_pct low\r\n"},
+	} {
+		if _, text := get(t, srv, tt.path); !strings.Contains(text, tt.want) {
+			t.Errorf("%s: %s, want %s", tt.path, text, tt.want)
+		}
+	}
+	_, text := post(t, srv, "/v1/subjects/latest", `{"subject":"P-1"}`)
+	const own = `{"subject":"P-1","ranges":{"spo2_pct":{"usual":{"min":88,"max":92,"of":"subject"},` +
+		`"critical":{"max":75,"of":"subject"}}},`
+	if !strings.HasPrefix(text, own) {
+		t.Errorf("ranges of a subject: %s", text)
+	}
+}
 
 // TestLabels checks that lists have labels and groups, that match and group select devices in every order, on pages of
 // any length and in counts, and that a token for some devices sees nothing of what others are called.
 func TestLabels(t *testing.T) {
 	k := newKeyring(t)
-	path := filepath.Join(t.TempDir(), "devices.toml")
 	var file strings.Builder
 	for _, d := range [][3]string{
 		{"ppg-1", "Bed 12", "ward 3"}, {"ppg-2", "Bed 2", "ward 3"}, {"icu-1", "Bed 1", "ICU"}, {"gone-1", "Bed 9", "ward 9"},
 	} {
 		fmt.Fprintf(&file, "[[device]]\ndevice = %q\nlabel = %q\ngroup = %q\n", d[0], d[1], d[2])
 	}
-	try(t, os.WriteFile(path, []byte(file.String()), 0o600))
-	book, err := roster.Open(path, func(*roster.Roster, error) {})
-	try(t, err)
-	t.Cleanup(book.Close)
+	book := openRoster(t, file.String())
 	reading := func(device string, values string) string {
 		return fmt.Sprintf(`{"device":%q,"time":%d,%s}`, device, fleetNow.UnixMilli(), values)
 	}

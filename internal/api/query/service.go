@@ -31,7 +31,7 @@ type Service struct {
 	// Subjects, if not nil, knows to which subjects devices are assigned.
 	Subjects Assigner
 
-	// Roster, if not nil, has the labels and groups of devices.
+	// Roster, if not nil, has the labels and groups of devices, and usual ranges of some.
 	Roster *roster.Book
 
 	// Gate authorizes requests. If nil, every request may read everything.

@@ -165,5 +165,5 @@ func (s *Subjects) Latest(w http.ResponseWriter, r *http.Request) {
 		o.Fail(w, r, ErrReassigned)
 		return
 	}
-	WriteObject(w, r, newest.appendTo(nil, of, &o.Flags))
+	WriteObject(w, r, newest.appendTo(nil, of, s.h.flagger()))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -58,21 +59,25 @@ type reason struct {
 // reasonOf returns the reason for a device's place. Among devices with flagged values that are fresh, those in a
 // critical range come first. Then they are ordered by how far the farthest value is beyond its usual range, as a
 // share of the way to the accepted bound, and by the number of flags. The share has no clinical weight. Values from
-// before the present assignment, which began at sinceUnixMs, do not count.
-func (h *Handler) reasonOf(d *storage.Device, a *ActiveAlert, sinceUnixMs, staleUnixMs int64) (r reason) {
+// before the present assignment do not count.
+func (f *fleet) reasonOf(d *storage.Device, a *ActiveAlert, present *storage.Assignment) (r reason) {
 	defer func() { r.rank |= int64(r.class) << classBits }()
 	byRule := int64(a.Rule)<<timeBits | newestFirst(a.SinceUnixMs)
 	if a.Name != "" && !a.Silence {
 		return reason{rank: byRule, class: alertClass, sign: a.Sign, alert: a.Name}
 	}
+	var own vitals.FlagLimits
+	limits := f.flags.of(&d.Name, present.Subject, &own)
+	var all latestFlags
+	all.add(&d.Latest, knownSigns(&d.Latest), limits)
 	var worst uint64 // of the fresh flagged values
 	n, oldUnixMs := 0, int64(-1)
-	for s, flags := range deviceFlags(d, &h.opt.Flags) {
+	for s, flags := range all {
 		sign, latest := vitals.Sign(s), &d.Latest[s]
-		if flags.IsZero() || latest.TimeUnixMs < sinceUnixMs {
+		if flags.IsZero() || latest.TimeUnixMs < present.FromUnixMs {
 			continue
 		}
-		if latest.TimeUnixMs < staleUnixMs {
+		if latest.TimeUnixMs < f.staleUnixMs {
 			if r.class != flagClass && latest.TimeUnixMs > oldUnixMs {
 				oldUnixMs = latest.TimeUnixMs
 				r = reason{rank: newestFirst(oldUnixMs), class: oldFlagClass, sign: sign}
@@ -80,7 +85,7 @@ func (h *Handler) reasonOf(d *storage.Device, a *ActiveAlert, sinceUnixMs, stale
 			continue
 		}
 		n += flags.Len()
-		if weight := h.weight(d, sign); r.class != flagClass || weight > worst {
+		if weight := weightOf(d, sign, limits, &f.h.opt.Limits.Accepted); r.class != flagClass || weight > worst {
 			worst, r = weight, reason{class: flagClass, sign: sign}
 		}
 	}
@@ -90,7 +95,7 @@ func (h *Handler) reasonOf(d *storage.Device, a *ActiveAlert, sinceUnixMs, stale
 	case r.class != 0:
 	case a.Name != "":
 		r = reason{rank: byRule, class: silenceClass, alert: a.Name}
-	case d.NewestUnixMs < staleUnixMs:
+	case f.isStale(d):
 		r = reason{rank: max(d.NewestUnixMs, 0), class: staleClass}
 	default:
 		r.class = otherClass
@@ -101,17 +106,19 @@ func (h *Handler) reasonOf(d *storage.Device, a *ActiveAlert, sinceUnixMs, stale
 // newestFirst returns the part of a rank that puts later times first.
 func newestFirst(unixMs int64) int64 { return 1<<timeBits - 1 - max(unixMs, 0) }
 
-// weight returns how far a latest value is beyond its usual range, or the difference of its pair, which has flags
+// weightOf returns how far a latest value is beyond its usual range, or the difference of its pair, which has flags
 // too. The weight has shareBits bits, and one above them that is set if the value is critical.
-func (h *Handler) weight(d *storage.Device, s vitals.Sign) (w uint64) {
-	v, accepted := d.Latest[s].Value, &h.opt.Limits.Accepted
-	w = shareBeyond(v, h.opt.Flags.Usual[s], accepted[s])
+func weightOf(
+	d *storage.Device, s vitals.Sign, limits *vitals.FlagLimits, accepted *[vitals.MaxSigns]vitals.Range,
+) (w uint64) {
+	v := d.Latest[s].Value
+	w = shareBeyond(v, limits.Usual[s], accepted[s])
 	for _, p := range vitals.Pairs {
 		if low := &d.Latest[p.Low]; p.High == s && low.Known && low.TimeUnixMs == d.Latest[s].TimeUnixMs {
 			w = max(w, shareBeyond(v-min(v, low.Value), p.Usual, vitals.Range{Max: accepted[p.High].Max - accepted[p.Low].Min}))
 		}
 	}
-	if sign := h.opt.Flags.Signs.Of(s); sign != nil && sign.Critical != nil && sign.Critical.Contains(v) {
+	if critical := limits.Critical[s]; critical != nil && critical.Contains(v) {
 		w |= 1 << shareBits
 	}
 	return w
@@ -175,18 +182,22 @@ func (f *fleet) reasonsOf(ctx context.Context, some []storage.Device) error {
 	var at []int // the devices whose assignments may matter
 	var names []vitals.Name
 	for i := range some {
-		r := f.h.reasonOf(&some[i], &alerts[i], 0, f.staleUnixMs)
-		if f.reasons = append(f.reasons, r); r.class < staleClass {
+		r := f.reasonOf(&some[i], &alerts[i], &storage.Assignment{})
+		if f.reasons = append(f.reasons, r); r.class < staleClass || f.flags.roster.HasSubjectRanges() {
 			at, names = append(at, i), append(names, some[i].Name)
 		}
 	}
 	spans, err := f.h.opt.SpansAt(ctx, names, func(int) int64 { return f.nowUnixMs })
 	for n, i := range at {
-		if from := spans[n].FromUnixMs; err == nil && from > 0 {
-			alerts[i] = ActiveAlert{}
-			alertsOf(some[i:i+1], from, alerts[i:i+1])
-			f.reasons[i] = f.h.reasonOf(&some[i], &alerts[i], from, f.staleUnixMs)
+		span := &spans[n]
+		if err != nil || span.FromUnixMs <= 0 && span.Subject == "" {
+			continue
 		}
+		if span.FromUnixMs > 0 {
+			alerts[i] = ActiveAlert{}
+			alertsOf(some[i:i+1], span.FromUnixMs, alerts[i:i+1])
+		}
+		f.reasons[i] = f.reasonOf(&some[i], &alerts[i], span)
 	}
 	return err
 }
@@ -206,8 +217,8 @@ type order struct {
 }
 
 // everything selects the worst of all devices; of these, each client sees those that its token covers.
-func everything() *deviceSelection {
-	return &deviceSelection{access: &gate.Access{Principal: token.Unlimited(token.Read)}, sort: byWorst,
+func everything(named *roster.Roster) *deviceSelection {
+	return &deviceSelection{access: &gate.Access{Principal: token.Unlimited(token.Read)}, sort: byWorst, roster: named,
 		after: deviceKey{rank: math.MinInt64}, limit: maxPlaces - 1}
 }
 
@@ -225,7 +236,7 @@ func (h *Handler) currentOrder(ctx context.Context) (*order, error) {
 		return o, o.err
 	}
 	began := h.opt.Now()
-	f := h.fleetOf(everything(), began.UnixMilli())
+	f := h.fleetOf(everything(h.opt.Roster.Current()), began.UnixMilli())
 	err := f.walk(ctx)
 	h.order = &order{began, h.opt.Now(), f.found, f.counts, err}
 	return h.order, err

@@ -34,7 +34,71 @@ type modelDevice struct {
 	values []modelSign
 	alerts []query.ActiveAlert // by rule
 	wornMs int64               // how long the present assignment, or nobody's span, has lasted
+	wears  bool                // P-2 wears it; otherwise nobody
+	ranges []modelRanges       // of its group, of its own, of who wears it: of all that it has
 	alert  query.ActiveAlert   // the first of alerts that counts
+}
+
+// modelRanges are usual and critical ranges of signs.
+type modelRanges map[vitals.Sign][2]*vitals.Range
+
+// randomRanges returns ranges of some of the signs.
+func randomRanges(rnd *rand.Rand, signs []vitals.Sign) modelRanges {
+	all := modelRanges{}
+	for _, s := range signs {
+		accepted := vitals.BuiltIn(s).Accepted
+		at := func() vitals.Value { return accepted.Min + vitals.Value(rnd.IntN(int(accepted.Max-accepted.Min))) }
+		low, high := at(), at()
+		usual := &vitals.Range{Min: min(low, high), Max: max(low, high)}
+		critical := &vitals.Range{Min: vitals.MinValue, Max: usual.Min - 1}
+		if rnd.IntN(2) == 0 {
+			critical = &vitals.Range{Min: usual.Max + 1, Max: vitals.MaxValue}
+		}
+		switch rnd.IntN(4) {
+		case 0:
+			all[s] = [2]*vitals.Range{usual, nil}
+		case 1:
+			all[s] = [2]*vitals.Range{nil, critical}
+		case 2:
+			all[s] = [2]*vitals.Range{usual, critical}
+		}
+	}
+	return all
+}
+
+// lines returns the ranges as a file says them.
+func (m modelRanges) lines() (text string) {
+	for s, both := range m {
+		d := vitals.BuiltIn(s)
+		for i, key := range []string{"usual", "critical"} {
+			if both[i] != nil {
+				text += fmt.Sprintf("%s.%s = %q\n", key, d.Field, d.FormatRange(*both[i]))
+			}
+		}
+	}
+	return text
+}
+
+// limitsOf returns the ranges by which a value of a sign is judged.
+func (d *modelDevice) limitsOf(s vitals.Sign) (usual vitals.Range, critical *vitals.Range) {
+	usual = vitals.BuiltIn(s).Usual
+	switch s {
+	case vitals.SpO2:
+		critical = &vitals.Range{Min: vitals.MinValue, Max: 69_99}
+	case vitals.GlucoseMass:
+		critical = &vitals.Range{Min: vitals.MinValue, Max: 53_99}
+	case vitals.GlucoseMolar:
+		critical = &vitals.Range{Min: vitals.MinValue, Max: 2_99}
+	}
+	for _, own := range d.ranges {
+		if r := own[s][0]; r != nil {
+			usual = *r
+		}
+		if r := own[s][1]; r != nil {
+			critical = r
+		}
+	}
+	return usual, critical
 }
 
 // settle sets the alert that counts: one about a sign without a value of the present assignment does not, and none
@@ -66,7 +130,8 @@ func (d *modelDevice) flagsOf(v modelSign) (n int, share *big.Rat, critical bool
 		}
 	}
 	def := vitals.BuiltIn(v.sign)
-	beyond(v.value, def.Usual, def.Accepted)
+	usual, in := d.limitsOf(v.sign)
+	beyond(v.value, usual, def.Accepted)
 	if v.value < def.ValidatedMin {
 		n++
 	}
@@ -77,14 +142,7 @@ func (d *modelDevice) flagsOf(v modelSign) (n int, share *big.Rat, critical bool
 			}
 		}
 	}
-	switch v.sign {
-	case vitals.SpO2:
-		critical = v.value < 70_00
-	case vitals.GlucoseMass:
-		critical = v.value < 54_00
-	case vitals.GlucoseMolar:
-		critical = v.value < 3_00
-	}
+	critical = in != nil && v.value >= in.Min && v.value <= in.Max
 	return n, share, critical
 }
 
@@ -165,11 +223,17 @@ func TestWorstModel(t *testing.T) {
 		var lines []string
 		var all []*modelDevice
 		alerts := map[string][]query.ActiveAlert{}
+		signs := []vitals.Sign{
+			vitals.Systolic, vitals.Diastolic, vitals.SpO2, vitals.HeartRate, vitals.GlucoseMass, vitals.GlucoseMolar,
+		}
+		ofGroup, ofSubject, file := randomRanges(rnd, signs), randomRanges(rnd, signs), ""
+		ofGroup[vitals.SpO2] = [2]*vitals.Range{{Min: 85_00, Max: 95_00}, nil}
+		ofSubject[vitals.HeartRate] = [2]*vitals.Range{{Min: 50_00, Max: 99_00}, nil}
 		for i := range 60 + rnd.IntN(60) {
 			d := &modelDevice{name: fmt.Sprintf("d-%03d", i)}
 			ages := []int64{0, staleMs - 1, staleMs, staleMs + 1, int64(rnd.IntN(2 * staleMs))}
 			agoMs := ages[rnd.IntN(len(ages))]
-			for _, s := range []vitals.Sign{vitals.Systolic, vitals.Diastolic, vitals.SpO2, vitals.HeartRate, vitals.GlucoseMass, vitals.GlucoseMolar} {
+			for _, s := range signs {
 				if s == vitals.Diastolic && len(d.values) == 0 {
 					continue
 				}
@@ -210,18 +274,43 @@ func TestWorstModel(t *testing.T) {
 				d.wornMs = ages[rnd.IntN(len(ages))]
 			}
 			d.settle()
+			d.wears = d.wornMs < fleetNow.UnixMilli() && rnd.IntN(2) == 0
+			if seed%3 != 0 { // two thirds of the fleets have ranges of their own, a third also of subjects
+				file += fmt.Sprintf("[[device]]\ndevice = %q\nlabel = \"x\"\n", d.name)
+				if rnd.IntN(2) == 0 {
+					file += "group = \"g\"\n"
+					d.ranges = append(d.ranges, ofGroup)
+				}
+				if rnd.IntN(3) == 0 {
+					own := randomRanges(rnd, signs)
+					file += own.lines()
+					d.ranges = append(d.ranges, own)
+				}
+				if d.wears && seed%3 == 2 {
+					d.ranges = append(d.ranges, ofSubject)
+				}
+			}
 			all = append(all, d)
+		}
+		service := query.Service{}
+		if seed%3 != 0 {
+			file += "[[group]]\ngroup = \"g\"\n" + ofGroup.lines()
+			if seed%3 == 2 {
+				file += "[[subject]]\nsubject = \"P-2\"\n" + ofSubject.lines()
+			}
+			service.Roster = openRoster(t, file)
 		}
 		slices.SortFunc(all, func(a, b *modelDevice) int { return a.compare(b, staleMs) })
 		store := fill(t, lines...)
-		for i, d := range all {
-			if from := fleetNow.UnixMilli() - d.wornMs; from > 0 && i%2 == 0 { // or worn by nobody since then
+		for _, d := range all {
+			if from := fleetNow.UnixMilli() - d.wornMs; d.wears { // or worn by nobody since then
 				assignTo(t, store, d.name, "P-2", from, storage.OpenEnd)
 			} else if from > 0 {
 				assignTo(t, store, d.name, "P-1", 1, from)
 			}
 		}
-		srv := serveWorst(t, store, alerts, query.Options{Service: query.Service{Subjects: store}})
+		service.Subjects = store
+		srv := serveWorst(t, store, alerts, query.Options{Service: service})
 		for _, limit := range []int{1 + rnd.IntN(10), len(all) - 1, 1000} {
 			got := listed(t, srv, fmt.Sprintf("sort=worst&limit=%d", limit))
 			for i := range all {

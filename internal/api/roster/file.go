@@ -10,6 +10,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2/unstable"
 
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/internal/sys/tomlfile"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -31,15 +32,19 @@ type fileError struct{ error }
 // Is makes a fileError an [ErrFile].
 func (fileError) Is(target error) bool { return target == ErrFile }
 
-// Read reads a file. Its errors name the file, the line, the key and the reason. Those about the text of the file are
-// [ErrFile].
-func Read(path string) (*Roster, error) {
+// Read reads a file, whose ranges are of signs. Its errors name the file, the line, the key and the reason, and no
+// subject. Those about the text of the file are [ErrFile].
+func Read(path string, signs *vitals.Signs) (*Roster, error) {
 	text, err := sharedfile.Read(path, maxFileBytes)
 	if err != nil {
 		return nil, err
 	}
 	p := parser{
-		roster: &Roster{devices: map[vitals.Name]Device{}}, groups: map[string]bool{}, table: map[string]entry{},
+		roster: &Roster{
+			devices: map[vitals.Name]Device{}, ofDevices: map[vitals.Name][]signRanges{},
+			ofGroups: map[string][]signRanges{}, ofSubjects: map[storage.Subject][]signRanges{},
+		},
+		signs: signs, groups: map[string]bool{}, ranged: map[string]unstable.Range{}, table: map[string]entry{},
 	}
 	p.Reset(text)
 	err = p.parse()
@@ -52,7 +57,7 @@ func Read(path string) (*Roster, error) {
 		if _, located := tomlfile.Read(path, maxFileBytes, new(any)); located != nil {
 			err = located
 		}
-	case len(p.roster.devices) == 0: // an editor that saves the file may have emptied it for a moment
+	case p.kind == "": // an editor that saves the file may have emptied it for a moment
 		err = fmt.Errorf("%s: no [[device]]", path)
 	default:
 		p.roster.groups = sorted(p.groups)
@@ -74,11 +79,14 @@ func (e *keyError) Error() string { return e.key + ": " + e.reason }
 type parser struct {
 	unstable.Parser
 	roster *Roster
-	groups map[string]bool
+	signs  *vitals.Signs
+	groups map[string]bool           // of devices
+	ranged map[string]unstable.Range // groups that have a table, and where
 
-	open  bool             // there is a table
+	kind  string           // of the table: device, group or subject; "" means that there is none yet
 	at    unstable.Range   // of its header
-	table map[string]entry // by key
+	table map[string]entry // by key, also of ranges, such as usual.spo2_pct
+	given bool             // the table has ranges
 }
 
 // An entry is a value in a table, and where its key is.
@@ -86,6 +94,12 @@ type entry struct {
 	text string
 	at   unstable.Range
 }
+
+// kinds are the kinds of tables. Each has its name in a key of the same name.
+var kinds = []string{"device", "group", "subject"}
+
+// rangeKeys are the keys of ranges by sign.
+var rangeKeys = []string{"usual", "critical"}
 
 func (p *parser) parse() (err error) {
 	for err == nil && p.NextExpression() {
@@ -103,7 +117,24 @@ func (p *parser) parse() (err error) {
 	if err == nil {
 		err = p.end()
 	}
+	if err == nil {
+		err = p.checkGroups()
+	}
 	return err
+}
+
+// checkGroups returns an error about the first group that has ranges, and no device.
+func (p *parser) checkGroups() error {
+	var first *unstable.Range
+	for group, at := range p.ranged {
+		if !p.groups[group] && (first == nil || at.Offset < first.Offset) {
+			first = &at
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return &keyError{*first, "group", "no device is in this group"}
 }
 
 // fullKey returns the key of a table or of a value, such as device. Of a long one, which is not known, it returns a
@@ -123,73 +154,191 @@ func fullKey(e *unstable.Node) (key string, at unstable.Range) {
 
 // begin begins a table.
 func (p *parser) begin(key string, at unstable.Range, kind unstable.Kind) error {
+	if _, part, _ := strings.Cut(key, "."); slices.Contains(rangeKeys, part) {
+		return &keyError{at, key, "write it as " + part + ` = { spo2_pct = "88..92" }, in the table that it belongs to`}
+	}
 	if err := p.end(); err != nil {
 		return err
 	}
 	switch {
-	case key != "device":
-		return &keyError{at, key, "unknown key" + tomlfile.Nearest(key, []string{"device"})}
+	case !slices.Contains(kinds, key):
+		return &keyError{at, key, "unknown key" + tomlfile.Nearest(key, kinds)}
 	case kind != unstable.ArrayTable:
-		return &keyError{at, key, "a table of a device begins with [[device]]"}
+		return &keyError{at, key, fmt.Sprintf("a table of a %s begins with [[%s]]", key, key)}
 	}
 	clear(p.table)
-	p.open, p.at = true, at
+	p.kind, p.at, p.given = key, at, false
 	return nil
 }
 
-// set sets a value of the table.
+// set sets a value of the table, or some ranges.
 func (p *parser) set(key string, at unstable.Range, value *unstable.Node) error {
-	known := []string{"device", "label", "group"}
-	_, given := p.table[key]
-	switch {
-	case !p.open:
+	if p.kind == "" {
 		return &keyError{at, key, "not in a [[device]]"}
-	case !slices.Contains(known, key):
-		return &keyError{at, key, "unknown key" + tomlfile.Nearest(key, known)}
-	case given:
+	}
+	of, sign, dotted := strings.Cut(key, ".")
+	if !slices.Contains(rangeKeys, of) {
+		known := append([]string{p.kind}, rangeKeys...)
+		if p.kind == "device" {
+			known = append(known, "label", "group")
+		}
+		if !slices.Contains(known, key) {
+			return &keyError{at, key, "unknown key" + tomlfile.Nearest(key, known)}
+		}
+		return p.keep(key, at, value, "")
+	}
+	if _, whole := p.table[of]; whole {
 		return &keyError{at, key, "given twice"}
-	case value.Kind != unstable.String:
-		return &keyError{at, key, "not a string"}
+	}
+	if dotted {
+		return p.keepRange(of, sign, at, value)
+	}
+	p.table[of] = entry{at: at}
+	if value.Kind != unstable.InlineTable {
+		return &keyError{at, key, `not ranges by sign, as in { spo2_pct = "88..92" }`}
+	}
+	for all := value.Children(); all.Next(); {
+		sign, at := fullKey(all.Node())
+		if err := p.keepRange(of, sign, at, all.Node().Value()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepRange keeps the text of a range, if the sign is known.
+func (p *parser) keepRange(of, sign string, at unstable.Range, value *unstable.Node) error {
+	key := of + "." + sign
+	if _, known := p.signs.Named(sign); !known {
+		var fields []string
+		for _, d := range p.signs.All() {
+			fields = append(fields, d.Field)
+		}
+		return &keyError{at, key, "unknown sign" + tomlfile.Nearest(sign, fields)}
+	}
+	p.given = true
+	return p.keep(key, at, value, ` such as "88..92"`)
+}
+
+// keep keeps a text of the table.
+func (p *parser) keep(key string, at unstable.Range, value *unstable.Node, suchAs string) error {
+	if _, given := p.table[key]; given {
+		return &keyError{at, key, "given twice"}
+	}
+	if value.Kind != unstable.String {
+		return &keyError{at, key, "not a string" + suchAs}
 	}
 	p.table[key] = entry{string(value.Data), at}
 	return nil
 }
 
-// end adds the device of the table, if there is one.
+// end adds what the table says, if there is one.
 func (p *parser) end() error {
-	if !p.open {
+	if p.kind == "" {
 		return nil
 	}
-	fail := func(key, reason string, args ...any) error {
-		at := p.at
-		if e, ok := p.table[key]; ok {
-			at = e.at
-		}
-		return &keyError{at, key, fmt.Sprintf(reason, args...)}
+	ranges, err := p.ranges()
+	if err != nil {
+		return err
 	}
+	if p.kind != "device" && ranges == nil {
+		return p.fail(p.kind, "neither usual nor critical ranges")
+	}
+	name := p.table[p.kind].text
+	switch p.kind {
+	case "group":
+		if _, given := p.ranged[name]; given {
+			return p.fail("group", "given twice")
+		}
+		p.ranged[name], p.roster.ofGroups[name] = p.place("group"), ranges
+	case "subject":
+		subject, err := storage.ParseSubject(name)
+		if err != nil {
+			return p.fail("subject", "not 1 to 64 of A-Z, a-z, 0-9, dot and hyphen")
+		}
+		if _, given := p.roster.ofSubjects[subject]; given {
+			return p.fail("subject", "given twice")
+		}
+		p.roster.ofSubjects[subject] = ranges
+	default:
+		return p.endDevice(ranges)
+	}
+	return nil
+}
+
+// fail returns an error about a key of the table, or about the table if it does not have the key.
+func (p *parser) fail(key, reason string, args ...any) error {
+	return &keyError{p.place(key), key, fmt.Sprintf(reason, args...)}
+}
+
+// place returns where a key of the table is, or the table if it does not have the key.
+func (p *parser) place(key string) unstable.Range {
+	if e, ok := p.table[key]; ok {
+		return e.at
+	}
+	return p.at
+}
+
+// endDevice adds the device of the table.
+func (p *parser) endDevice(ranges []signRanges) error {
 	label, group := p.table["label"].text, p.table["group"].text
 	name, err := vitals.ParseName(p.table["device"].text)
 	_, given := p.roster.devices[name]
 	const badText = "not at most %d printable characters without a space at the beginning or the end"
 	switch {
 	case err != nil:
-		return fail("device", "not 1 to 64 of A-Z, a-z, 0-9, dot, underscore, colon and hyphen")
+		return p.fail("device", "not 1 to 64 of A-Z, a-z, 0-9, dot, underscore, colon and hyphen")
 	case given:
-		return fail("device", "%s is given twice", name)
-	case label == "" && group == "":
-		return fail("device", "%s has neither a label nor a group", name)
+		return p.fail("device", "%s is given twice", name)
+	case label == "" && group == "" && ranges == nil:
+		return p.fail("device", "%s has neither a label nor a group nor ranges", name)
 	case !isText(label):
-		return fail("label", badText, MaxText)
+		return p.fail("label", badText, MaxText)
 	case !isText(group):
-		return fail("group", badText, MaxText)
+		return p.fail("group", badText, MaxText)
 	case group != "" && !p.groups[group] && len(p.groups) == MaxGroups:
-		return fail("group", "more than %d groups", MaxGroups)
+		return p.fail("group", "more than %d groups", MaxGroups)
 	}
 	if group != "" {
 		p.groups[group] = true
 	}
 	p.roster.devices[name] = Device{Label: label, Group: group, folded: Fold(label)}
+	if ranges != nil {
+		p.roster.ofDevices[name] = ranges
+	}
 	return nil
+}
+
+// ranges returns the ranges of the table, in the order of the signs.
+func (p *parser) ranges() (all []signRanges, err error) {
+	if !p.given {
+		return nil, nil
+	}
+	for s, d := range p.signs.All() {
+		r := signRanges{sign: s}
+		for i, to := range []**vitals.Range{&r.usual, &r.critical} {
+			key := rangeKeys[i] + "." + d.Field
+			e, given := p.table[key]
+			if !given {
+				continue
+			}
+			parsed, err := d.ParseRange(e.text)
+			if err == nil && parsed.Min > parsed.Max {
+				err = errors.New("the range ends before it starts")
+			}
+			if err != nil {
+				return nil, p.fail(key, "%v", err)
+			}
+			*to = &parsed
+		}
+		if r.usual != nil && r.critical != nil && r.critical.Min <= r.usual.Max && r.critical.Max >= r.usual.Min {
+			return nil, p.fail(rangeKeys[1]+"."+d.Field, "the range has values that are usual")
+		}
+		if r.usual != nil || r.critical != nil {
+			all = append(all, r)
+		}
+	}
+	return all, nil
 }
 
 // isText reports whether text may be a label or a group, or is empty.

@@ -1,4 +1,5 @@
-// Package roster has the labels and groups that people give to devices, as a file says them.
+// Package roster has the labels and groups that people give to devices, and the ranges of values that are usual for
+// some of them, as a file says them.
 //
 // # Promise
 //
@@ -21,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -47,6 +49,10 @@ func (d Device) AppendTo(dst []byte) []byte {
 type Roster struct {
 	devices map[vitals.Name]Device
 	groups  []string // sorted
+
+	ofDevices  map[vitals.Name][]signRanges
+	ofGroups   map[string][]signRanges
+	ofSubjects map[storage.Subject][]signRanges
 }
 
 // Of returns what the file says of a device.
@@ -121,14 +127,14 @@ type Book struct {
 	file    *filewatch.Follower
 }
 
-// Open reads a file and follows its changes until Close. onLoad is called after each change, with the error of a
-// version that cannot be used.
-func Open(path string, onLoad func(*Roster, error)) (b *Book, err error) {
+// Open reads a file, whose ranges are of signs, and follows its changes until Close. onLoad is called after each change,
+// with the error of a version that cannot be used.
+func Open(path string, signs *vitals.Signs, onLoad func(*Roster, error)) (b *Book, err error) {
 	b = &Book{}
 	b.file, err = filewatch.Follow(filewatch.Options{
 		Paths: []string{path}, Final: []error{ErrFile},
 		Load: func() (bool, error) {
-			r, err := Read(path)
+			r, err := Read(path, signs)
 			if err == nil {
 				b.current.Store(r)
 			}

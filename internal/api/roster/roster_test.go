@@ -1,16 +1,19 @@
 package roster_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -44,7 +47,7 @@ func name(t *testing.T, text string) *vitals.Name {
 }
 
 func TestRead(t *testing.T) {
-	r, err := roster.Read(write(t, good))
+	r, err := roster.Read(write(t, good), vitals.NewSigns())
 	try(t, err)
 	var got []string
 	for _, device := range []string{"ppg-1", "PPG-2", "ppg-3", "ppg-2"} {
@@ -67,7 +70,7 @@ func TestRead(t *testing.T) {
 
 // TestSelects compares the selection with a plain search in lower case.
 func TestSelects(t *testing.T) {
-	r, err := roster.Read(write(t, good))
+	r, err := roster.Read(write(t, good), vitals.NewSigns())
 	try(t, err)
 	labels := map[string]string{"ppg-1": "Bed 12", "PPG-2": "Fenster – Ä"}
 	groups := map[string]string{"ppg-1": "ward 3", "ppg-3": "ward 4"}
@@ -92,6 +95,79 @@ func TestSelects(t *testing.T) {
 	}
 }
 
+// TestRanges compares the limits of all devices and subjects with the rule: the subject's ranges come first, then those
+// of the device, of its group, and of all.
+func TestRanges(t *testing.T) {
+	const file = good + `usual = { spo2_pct = "90..", heart_rate_bpm = "45..120" }
+
+[[group]]
+group = "ward 4"
+usual = { spo2_pct = "85..", respiratory_rate_bpm = "20..60" }
+critical = { spo2_pct = "..70" }
+
+[[subject]]
+subject = "P-1"
+usual.spo2_pct = "88..92"
+critical.heart_rate_bpm = "150.5.."
+`
+	signs := vitals.NewSigns()
+	r, err := roster.Read(write(t, file), signs)
+	try(t, err)
+	all := signs.DefaultFlagLimits()
+	for _, tt := range []struct{ device, subject, want string }{
+		{"ppg-1", "", ""}, {"ppg-9", "P-2", ""},
+		{"ppg-1", "P-1", `,"ranges":{"spo2_pct":{"usual":{"min":88,"max":92,"of":"subject"}},` +
+			`"heart_rate_bpm":{"critical":{"min":150.5,"of":"subject"}}}`},
+		{"ppg-3", "P-2", `,"ranges":{"spo2_pct":{"usual":{"min":90,"of":"device"},` +
+			`"critical":{"max":70,"of":"group"}},` +
+			`"heart_rate_bpm":{"usual":{"min":45,"max":120,"of":"device"}},` +
+			`"respiratory_rate_bpm":{"usual":{"min":20,"max":60,"of":"group"}}}`},
+		{"ppg-3", "P-1", `,"ranges":{"spo2_pct":{"usual":{"min":88,"max":92,"of":"subject"},` +
+			`"critical":{"max":70,"of":"group"}},` +
+			`"heart_rate_bpm":{"usual":{"min":45,"max":120,"of":"device"},"critical":{"min":150.5,"of":"subject"}},` +
+			`"respiratory_rate_bpm":{"usual":{"min":20,"max":60,"of":"group"}}}`},
+	} {
+		subject := storage.Subject(tt.subject)
+		if got := string(r.AppendRanges(nil, name(t, tt.device), subject, signs)); got != tt.want {
+			t.Errorf("%s, %s: got %s, want %s", tt.device, subject, got, tt.want)
+		}
+		// What is shown is what decides, and all else is as for all.
+		want := all
+		var shown struct {
+			Ranges map[string]map[string]struct{ Min, Max *json.Number }
+		}
+		try(t, json.Unmarshal([]byte(`{"":0`+tt.want+"}"), &shown))
+		for field, parts := range shown.Ranges {
+			s, _ := signs.Named(field)
+			for part, ends := range parts {
+				var text [2]string
+				for i, end := range []*json.Number{ends.Min, ends.Max} {
+					if end != nil {
+						text[i] = end.String()
+					}
+				}
+				parsed, err := signs.Of(s).ParseRange(text[0] + ".." + text[1])
+				try(t, err)
+				if part == "usual" {
+					want.Usual[s] = parsed
+				} else {
+					want.Critical[s] = &parsed
+				}
+			}
+		}
+		var own vitals.FlagLimits
+		if got := r.Limits(name(t, tt.device), subject, &all, &own); !reflect.DeepEqual(*got, want) {
+			t.Errorf("%s, %s: got %+v, want %+v", tt.device, subject, got.Usual, want.Usual)
+		}
+	}
+	if !reflect.DeepEqual(all, signs.DefaultFlagLimits()) {
+		t.Error("the limits of all were modified")
+	}
+	if !r.HasRanges() || !r.HasSubjectRanges() || (*roster.Roster)(nil).HasRanges() {
+		t.Error("HasRanges and HasSubjectRanges are wrong")
+	}
+}
+
 // TestErrors checks that errors have the line, the key, the reason and, of a misspelt key, the nearest one.
 func TestErrors(t *testing.T) {
 	long := strings.Repeat("ä", roster.MaxText+1)
@@ -111,13 +187,45 @@ func TestErrors(t *testing.T) {
 		{`label = "Bed 12"`, `label = "Bed\t12"`, "devices.toml:4: label: not at most 64 printable characters"},
 		{`label = "Bed 12"`, `label = "` + long + `"`, "devices.toml:4: label: not at most 64 printable characters"},
 		{`group = "ward 4"`, `group = "` + long + `"`, "devices.toml:13: group: not at most 64 printable characters"},
-		{`group = "ward 4"`, ``, "devices.toml:12: device: ppg-3 has neither a label nor a group"},
+		{`group = "ward 4"`, ``, "devices.toml:12: device: ppg-3 has neither a label nor a group nor ranges"},
 		{`device = "PPG-2"`, `device = "ppg 2"`, "devices.toml:8: device: not 1 to 64 of A-Z"},
 		{`device = "PPG-2"`, ``, "devices.toml:7: device: not 1 to 64 of A-Z"},
 		{`device = "PPG-2"`, `device = "ppg-1"`, "devices.toml:8: device: ppg-1 is given twice"},
 		{good, "# nothing yet", "devices.toml: no [[device]]"},
+		{`label = "Bed 12"`, `usual = { spo2 = "88..92" }`, "devices.toml:4: usual.spo2: unknown sign\n"},
+		{`label = "Bed 12"`, `usual = { sp02_pct = "88..92" }`, "usual.sp02_pct: unknown sign; did you mean spo2_pct?"},
+		{`label = "Bed 12"`, `usual = { spo2_pct = 88 }`,
+			`devices.toml:4: usual.spo2_pct: not a string such as "88..92"`},
+		{`label = "Bed 12"`, `usual = "88..92"`, "devices.toml:4: usual: not ranges by sign, as in { spo2_pct"},
+		{`label = "Bed 12"`, `usual.spo2_pct = "88"`, "devices.toml:4: usual.spo2_pct: vitals: bad limits: a range is"},
+		{`label = "Bed 12"`, `usual.spo2_pct = "92..88"`, "devices.toml:4: usual.spo2_pct: the range ends before it"},
+		{`label = "Bed 12"`, `usual.spo2_pct = "88..9x"`, "devices.toml:4: usual.spo2_pct: vitals: bad limits: end of"},
+		{`label = "Bed 12"`, "usual.spo2_pct = \"88..\"\nusual.spo2_pct = \"89..\"",
+			"devices.toml:5: usual.spo2_pct: given twice"},
+		{`label = "Bed 12"`, "usual = {}\nusual.spo2_pct = \"89..\"", "devices.toml:5: usual.spo2_pct: given twice"},
+		{`label = "Bed 12"`, "usual.spo2_pct = \"88..92\"\ncritical = { spo2_pct = \"..88\" }",
+			"devices.toml:5: critical.spo2_pct: the range has values that are usual"},
+		{`label = "Bed 12"`, "[device.usual]\nspo2_pct = \"88..\"",
+			`devices.toml:4: device.usual: write it as usual = { spo2_pct = "88..92" }, in the table`},
+		{`label = "Bed 12"`, `unusual = { spo2_pct = "88..92" }`,
+			"devices.toml:4: unusual: unknown key; did you mean usual?"},
+		{"[[device]]", "[[group]]\ngroup = \"ward 3\"\n[[device]]",
+			"devices.toml:3: group: neither usual nor critical ranges"},
+		{"[[device]]", "[[group]]\ngroup = \"w\"\nusual.spo2_pct = \"..\"\n[[device]]",
+			"devices.toml:3: group: no device is in"},
+		{"[[device]]", "[[group]]\nusual.spo2_pct = \"..\"\n[[device]]",
+			"devices.toml:2: group: no device is in this group"},
+		{"[[device]]", "[[group]]\nlabel = \"w\"\n[[device]]", "devices.toml:3: label: unknown key\n"},
+		{"[[device]]", strings.Repeat("[[group]]\ngroup = \"ward 3\"\nusual.spo2_pct = \"..\"\n", 2) + "[[device]]",
+			"devices.toml:6: group: given twice"},
+		{"[[device]]", strings.Repeat("[[subject]]\nsubject = \"P-1\"\nusual.spo2_pct = \"..\"\n", 2) + "[[device]]",
+			"devices.toml:6: subject: given twice"},
+		{"[[device]]", "[[subject]]\nsubject = \"P 1\"\nusual.spo2_pct = \"..\"\n[[device]]",
+			"devices.toml:3: subject: not 1 to 64 of A-Z, a-z, 0-9, dot and hyphen\n"},
+		{"[[device]]", "[subject]\n[[device]]",
+			"devices.toml:2: subject: a table of a subject begins with [[subject]]"},
 	} {
-		_, err := roster.Read(write(t, strings.Replace(good, tt.old, tt.new, 1)))
+		_, err := roster.Read(write(t, strings.Replace(good, tt.old, tt.new, 1)), vitals.NewSigns())
 		if err == nil || !strings.Contains(err.Error()+"\n", tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.new, err, tt.want)
 		}
@@ -125,12 +233,13 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v is not an error that only a change of the file mends", tt.new, err)
 		}
 	}
-	if _, err := roster.Read(filepath.Join(t.TempDir(), "none")); err == nil || errors.Is(err, roster.ErrFile) {
+	_, err := roster.Read(filepath.Join(t.TempDir(), "none"), vitals.NewSigns())
+	if err == nil || errors.Is(err, roster.ErrFile) {
 		t.Errorf("a file that is missing: %v", err)
 	}
 	// A key too many in each of many devices is found at once: with the strict decoder this test takes minutes.
 	key := strings.Repeat("[[device]]\ndevice = \"d\"\nroom = \"1\"\n", 50_000)
-	_, err := roster.Read(write(t, key))
+	_, err = roster.Read(write(t, key), vitals.NewSigns())
 	if err == nil || !strings.HasSuffix(err.Error(), "devices.toml:3: room: unknown key") {
 		t.Errorf("many unknown keys: %v", err)
 	}
@@ -138,7 +247,7 @@ func TestErrors(t *testing.T) {
 	for i := range roster.MaxGroups + 1 {
 		fmt.Fprintf(&many, "[[device]]\ndevice = \"d-%d\"\ngroup = \"g-%d\"\n", i, i)
 	}
-	_, err = roster.Read(write(t, many.String()))
+	_, err = roster.Read(write(t, many.String()), vitals.NewSigns())
 	if err == nil || !strings.Contains(err.Error(), "devices.toml:3003: group: more than 1000 groups") {
 		t.Errorf("too many groups: %v", err)
 	}

@@ -147,6 +147,18 @@ export const named = (device, label) => (label ? [label + " ", el("span", { clas
 // query returns a query string without the parameters that are empty.
 export const query = (params) => new URLSearchParams(Object.entries(params).filter(([, v]) => v !== "" && v !== null && v !== undefined)).toString();
 
+// endsText returns a range of values, whose ends may be missing: no limit.
+export function endsText({ min, max }) {
+  if (min === undefined) return max === undefined ? "any" : "at most " + number(max);
+  return max === undefined ? "at least " + number(min) : `${number(min)} to ${number(max)}`;
+}
+
+const whose = { subject: "this patient’s", device: "this device’s", group: "the group’s" };
+
+// rangesText returns the ranges that are not those of all, and whose they are.
+export const rangesText = (ranges) => Object.entries(ranges ?? {}).flatMap(([sign, parts]) => Object.entries(parts).map(([part, r]) =>
+  `${part} ${SIGNS[sign]?.label ?? sign} ${endsText(r)} ${SIGNS[sign]?.unit ?? ""} (${whose[r.of] ?? r.of})`)).join(", ").replace(/^./, (c) => c.toUpperCase());
+
 // ageText returns how long ago something was.
 export function ageText(ms) {
   const s = Math.round(ms / 1000);

@@ -3,7 +3,7 @@
 // highest value.
 
 import { Alerts } from "./alerts.js";
-import { SIGNS, Stream, ago, counted, el, flagMark, flagSign, groups, isSilent, named, now, number, notice, query, request, timeText } from "./common.js";
+import { SIGNS, Stream, ago, counted, el, flagMark, flagSign, groups, isSilent, named, now, number, notice, query, rangesText, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
 
 const hour = 3600000, day = 24 * hour;
@@ -37,6 +37,8 @@ export function device(main, params) {
   const title = el("h1", {}, name);
   const latest = el("dl", { class: "latest" });
   const subject = el("p", { class: "quiet" });
+  const usual = el("p", { class: "quiet" });
+  let own = {}, wearer; // the ranges of the device and who wears it now
   const state = el("p", {});
   let newest = null; // time of the newest reading
   // showState says whether the device is silent, which it becomes without an answer of the server.
@@ -64,7 +66,7 @@ export function device(main, params) {
   const button = (text, title, call) => el("button", { type: "button", "aria-label": title, title, onclick: call }, text);
   const alerts = new Alerts(name, () => { if (data !== null && !closed) show(); });
   main.append(
-    title, state, subject, latest,
+    title, state, subject, usual, latest,
     el("div", { class: "bar" },
       el("div", { class: "counts", role: "group", "aria-label": "Range" }, rangeButtons),
       el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
@@ -152,7 +154,7 @@ export function device(main, params) {
     latest.replaceChildren();
     state.replaceChildren();
     newest = null;
-    subject.textContent = "";
+    subject.textContent = usual.textContent = "";
     exports.replaceChildren();
     shown.textContent = "";
     status.textContent = "No readings are stored for this device.";
@@ -226,16 +228,18 @@ export function device(main, params) {
     present = worn.find((w) => w.from <= since && since < w.to);
     const sinceText = present.from > -Infinity ? " since " + timeText(present.from, zoneOf()) : "";
     subject.textContent = present.subject ? `Subject ${present.subject}${sinceText}` : sinceText && "Nobody" + sinceText;
-    const own = (v) => v !== undefined && Date.parse(v.time) >= present.from;
+    [own, wearer] = [d.ranges ?? {}, d.assigned_now];
+    usual.textContent = rangesText(own);
+    const isPresent = (v) => v !== undefined && Date.parse(v.time) >= present.from;
     for (const c of charts) {
-      const values = c.signs.map((s) => d.latest[s]).filter(own);
+      const values = c.signs.map((s) => d.latest[s]).filter(isPresent);
       if (values.length === 0) {
         if (c.signs.some((s) => d.latest[s])) items.push(el("div", {}, el("dt", {}, c.title), el("dd", {}, el("b", {}, "–")), el("dd", { class: "quiet" }, `(before ${present.subject || timeText(present.from, zoneOf())})`)));
         continue;
       }
       const flags = values.flatMap((v) => v.flags ?? []).map((f) => flagSign(f)[1]);
       items.push(el("div", { class: flags.length ? "flagged" : "" }, el("dt", {}, c.title),
-        el("dd", {}, el("b", {}, c.signs.map((s) => number(own(d.latest[s]) ? d.latest[s].value : null)).join("/")), " ", el("span", { class: "unit" }, c.unit)),
+        el("dd", {}, el("b", {}, c.signs.map((s) => number(isPresent(d.latest[s]) ? d.latest[s].value : null)).join("/")), " ", el("span", { class: "unit" }, c.unit)),
         flags.map((f) => el("dd", { class: "why" }, flagMark(f))), el("dd", { class: "quiet" }, ago(Math.max(...values.map((v) => Date.parse(v.time)))))));
     }
     latest.replaceChildren(...items);
@@ -289,6 +293,13 @@ export function device(main, params) {
     return { xs, lines: c.signs.map((s) => ({ label: SIGNS[s].label, values: readings.map((r) => r[s] ?? null) })), flags, leastGapS: 0 };
   }
 
+  // usualOf returns the usual range of a sign, by whose bounds the ends of a subject's buckets are flagged. Of subjects before
+  // the present one, ranges of their own are not known here.
+  const usualOf = (s, subject) => {
+    const range = own[s]?.usual;
+    return range && (range.of !== "subject" || subject === wearer) ? range : data.limits.signs[s].usual;
+  };
+
   function meansOf(c) {
     const buckets = data.buckets.filter((b) => c.signs.some((s) => s in b.signs));
     // First and last are all values if no bucket has more: few readings are shown as they are.
@@ -312,11 +323,11 @@ export function device(main, params) {
     if (data.moreFlagged) { // too many to list; the ends of the buckets tell as much, except for the difference of a pair
       buckets.forEach((b, i) => {
         for (const s of c.signs) {
-          const v = b.signs[s], l = data.limits.signs[s];
+          const v = b.signs[s], l = data.limits.signs[s], usual = usualOf(s, b.subject);
           if (v === undefined) continue;
           if (v.min < (l.validated_min ?? -Infinity)) mark(i, "outside validated range");
-          if (v.min < (l.usual.min ?? -Infinity)) mark(i, "low");
-          if (v.max > (l.usual.max ?? Infinity)) mark(i, "high");
+          if (v.min < (usual.min ?? -Infinity)) mark(i, "low");
+          if (v.max > (usual.max ?? Infinity)) mark(i, "high");
         }
       });
     }

@@ -3,7 +3,7 @@
 // refreshed from time to time.
 
 import { Alerts } from "./alerts.js";
-import { SIGNS, Stream, ago, el, flagMark, flagSign, grouped, groups, isSilent, named, notice, number, query, request } from "./common.js";
+import { SIGNS, Stream, ago, el, endsText, flagMark, flagSign, grouped, groups, isSilent, named, notice, number, query, request } from "./common.js";
 
 const pageSize = 50;
 const refreshMs = 20000;
@@ -14,7 +14,7 @@ export function fleet(main, params) {
   document.title = "Fleet – Pulsegate";
   let state = params.get("state") in states ? params.get("state") : "";
   let group = params.get("group") ?? "";
-  let match = ""; // what is typed is not in the address
+  let match = params.get("prefix") ?? ""; // of an address that somebody kept; what is typed is not in the address
   let cursors = [""]; // of the pages up to the shown one
   let next = null; // cursor of the next page
   let rows = new Map(); // by device: { device, time, latest, stale, worst, tr, … }
@@ -35,6 +35,7 @@ export function fleet(main, params) {
     return [key, { b, n }];
   }));
   const search = el("input", { id: "match", type: "search", autocomplete: "off", spellcheck: "false", maxlength: 64, placeholder: "for example 0001" });
+  search.value = match;
   let typing = 0;
   search.addEventListener("input", () => {
     clearTimeout(typing);
@@ -140,9 +141,9 @@ export function fleet(main, params) {
     const trs = [];
     for (const d of page.devices) {
       const row = old.get(d.device) ?? newRow(d.device);
-      Object.assign(row, { time: Date.parse(d.time), label: d.label, worst: d.worst ?? {}, latest: {} });
+      Object.assign(row, { time: Date.parse(d.time), label: d.label, ranges: d.ranges ?? {}, wearer: d.assigned_now, worst: d.worst ?? {}, latest: {} });
       if (row.link.textContent !== (d.label ? d.label + " " : "") + d.device) row.link.replaceChildren(...named(d.device, d.label));
-      for (const [sign, v] of Object.entries(d.latest)) row.latest[sign] = { value: v.value, time: Date.parse(v.time), flags: (v.flags ?? []).map((f) => flagSign(f)[1]) };
+      for (const [sign, v] of Object.entries(d.latest)) row.latest[sign] = { value: v.value, time: Date.parse(v.time), subject: v.subject, flags: (v.flags ?? []).map((f) => flagSign(f)[1]) };
       rows.set(d.device, row);
       draw(row);
       trs.push(row.tr);
@@ -209,6 +210,7 @@ export function fleet(main, params) {
     const oldest = Math.min(...known.map((v) => v.time));
     return el("span", {}, el("span", { class: flags.length ? "value flag" : "value" }, values.map((v) => number(v?.value)).join("/") + unit),
       flags.flatMap((f) => [" ", el("span", { class: "why" }, flagMark(f))]),
+      signs.filter((s) => row.ranges[s]?.usual && row.latest[s]?.subject === row.wearer).map((s) => [" ", el("span", { class: "when" }, "usual " + endsText(row.ranges[s].usual))]).flat(),
       row.time - oldest > 60000 ? [" ", el("span", { class: "when" }, ago(oldest))] : []);
   }
 
@@ -218,7 +220,7 @@ export function fleet(main, params) {
     row.time = Math.max(row.time, time);
     for (const sign of Object.keys(SIGNS)) {
       if (!(sign in r) || row.latest[sign]?.time > time) continue;
-      row.latest[sign] = { value: r[sign], time, flags: (r.flags ?? []).map(flagSign).filter(([s]) => s === sign).map(([, t]) => t) };
+      row.latest[sign] = { value: r[sign], time, subject: r.subject, flags: (r.flags ?? []).map(flagSign).filter(([s]) => s === sign).map(([, t]) => t) };
     }
   }
 
