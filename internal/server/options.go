@@ -227,7 +227,7 @@ func (c *Options) parse() (p parsed, err error) {
 		return p, err
 	}
 	if c.Devices != "" {
-		if _, err := roster.Read(c.Devices, signs); err != nil {
+		if _, err := roster.Read(c.Devices, &p.limits); err != nil {
 			return p, settings.Usagef("--devices: %v", err)
 		}
 	}

@@ -215,9 +215,10 @@ func (s *server) openCore() (err error) {
 	cfg.Trace = s.tracer
 	cfg.Holders = &s.holders
 	if s.opt.Devices != "" {
-		if s.roster, err = roster.Open(s.opt.Devices, s.parsed.flags.Signs, s.rosterLoaded); err != nil {
+		if s.roster, err = roster.Open(s.opt.Devices, &s.parsed.limits, s.rosterLoaded); err != nil {
 			return settings.Usagef("--devices: %v", err)
 		}
+		s.warnEmptyGroups(s.roster.Current())
 	}
 	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: s.parsed.flags, MaxSubscribers: live.DefaultMaxSubscribers})
 	if s.opt.Alerts != "" {
@@ -250,10 +251,17 @@ func (s *server) openCore() (err error) {
 // rosterLoaded is called when the file of --devices has changed.
 func (s *server) rosterLoaded(now *roster.Roster, err error) {
 	if err != nil {
-		s.log.Error("the labels of devices cannot be used; the previous ones stay in use", "error", err)
+		s.log.Error("the file of devices cannot be used; the labels and ranges before stay in use", "error", err)
 		return
 	}
-	s.log.Info("labels of devices loaded", "devices", now.Len())
+	s.log.Info("labels and ranges of devices loaded", "devices", now.Len())
+	s.warnEmptyGroups(now)
+}
+
+func (s *server) warnEmptyGroups(now *roster.Roster) {
+	if groups := now.EmptyGroups(); len(groups) > 0 {
+		s.log.Warn("the file of devices has ranges of groups without a device", "groups", groups)
+	}
 }
 
 // servePublic serves the public listener.

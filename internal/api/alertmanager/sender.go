@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -96,6 +97,7 @@ type Sender struct {
 	// places has the label and group with which alerts were first sent, by keyOf: of those that were sent since all
 	// were, and have not ended. Only Run uses it.
 	places map[string]roster.Device
+	ending map[string]roster.Device // the same of alerts that have ended, until that was sent. Only Run uses it
 
 	mu           sync.Mutex
 	failingSince time.Time // guarded by mu; zero means that the last request has succeeded, or there was none
@@ -108,7 +110,7 @@ func New(engine *alert.Engine, opt Options) *Sender {
 		opt.Every = DefaultEvery
 	}
 	return &Sender{
-		engine: engine, opt: opt, places: map[string]roster.Device{},
+		engine: engine, opt: opt, places: map[string]roster.Device{}, ending: map[string]roster.Device{},
 		url: opt.URL.JoinPath("api", "v2", "alerts").String(),
 		client: &http.Client{
 			Timeout: requestTimeout,
@@ -206,27 +208,34 @@ func keyOf(a *alert.Alert) string {
 }
 
 // placed returns alerts, which are in the order in which they began and ended, with the label and group with which each
-// is sent. One that begins after its end in this list has the present ones, since Alertmanager gets that end too.
+// is sent: that with which it was first sent, also if a request has failed. One that begins after its end in this list
+// has the present ones, since Alertmanager gets that end too.
 func (s *Sender) placed(alerts []alert.Alert) []alert.Alert {
 	if s.opt.Roster == nil {
 		return alerts
 	}
 	now := s.opt.Roster.Current()
 	alerts = slices.Clone(alerts)
-	again := map[string]roster.Device{} // of those that have ended in the list
+	began := map[string]bool{} // in this list
 	for i := range alerts {
 		a := &alerts[i]
 		key := keyOf(a)
-		place, known := again[key]
-		if !known {
-			place, known = s.places[key]
+		place, known := s.places[key]
+		if a.EndedUnixMs != 0 && !began[key] {
+			if before, failed := s.ending[key]; failed {
+				place, known = before, true
+			} else if known {
+				delete(s.places, key)
+			}
 		}
 		if !known {
 			place = now.Of(&a.Device)
-			s.places[key] = place
 		}
-		if a.Place = place; a.EndedUnixMs != 0 {
-			again[key] = now.Of(&a.Device)
+		switch a.Place = place; {
+		case a.EndedUnixMs == 0:
+			s.places[key], began[key] = place, true
+		case !began[key]:
+			s.ending[key] = place
 		}
 	}
 	return alerts
@@ -234,29 +243,31 @@ func (s *Sender) placed(alerts []alert.Alert) []alert.Alert {
 
 // keepPlaces forgets the labels of alerts that are not among these, also if the Alertmanager is away.
 func (s *Sender) keepPlaces(alerts []alert.Alert) {
-	if len(s.places) == 0 {
+	if len(s.places)+len(s.ending) == 0 {
 		return
 	}
-	kept := map[string]roster.Device{}
+	kept := map[string]bool{}
 	for i := range alerts {
-		key := keyOf(&alerts[i])
-		if place, ok := s.places[key]; ok {
-			kept[key] = place
-		}
+		kept[keyOf(&alerts[i])] = true
 	}
-	s.places = kept
+	for _, places := range []map[string]roster.Device{s.places, s.ending} {
+		maps.DeleteFunc(places, func(key string, _ roster.Device) bool { return !kept[key] })
+	}
 }
 
-// settle keeps the labels with which alerts were sent, and forgets those of alerts that have ended.
-func (s *Sender) settle(placed []alert.Alert) {
-	if s.opt.Roster == nil {
+// settle forgets the labels of alerts that have ended, after they were sent.
+func (s *Sender) settle(alerts []alert.Alert) {
+	if len(s.places)+len(s.ending) == 0 {
 		return
 	}
-	for i := range placed {
-		if key := keyOf(&placed[i]); placed[i].EndedUnixMs != 0 {
+	ended := map[string]bool{}
+	for i := range alerts {
+		ended[keyOf(&alerts[i])] = alerts[i].EndedUnixMs != 0
+	}
+	for key, is := range ended {
+		delete(s.ending, key)
+		if is {
 			delete(s.places, key)
-		} else {
-			s.places[key] = placed[i].Place
 		}
 	}
 }

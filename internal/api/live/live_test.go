@@ -603,7 +603,7 @@ func TestOwnRanges(t *testing.T) {
 		"[[subject]]\nsubject = \"P-1\"\nusual.heart_rate_bpm = \"..99\"\n"
 	try(t, os.WriteFile(path, []byte(file), 0o600))
 	synctest.Test(t, func(t *testing.T) {
-		book, err := roster.Open(path, vitals.NewSigns(), func(*roster.Roster, error) {})
+		book, err := roster.Open(path, new(vitals.NewSigns().DefaultLimits()), func(*roster.Roster, error) {})
 		try(t, err)
 		defer book.Close()
 		opt := live.Options{Flags: vitals.NewSigns().DefaultFlagLimits()}

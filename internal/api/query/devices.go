@@ -29,7 +29,7 @@ func appendDevice(
 	wearer, signs := storage.SubjectAt(assigned, nowUnixMs), by.all.Signs
 	dst = append(dst, `{"device":"`...)
 	dst = by.roster.Of(&d.Name).AppendTo(append(d.Name.AppendTo(dst), '"'))
-	dst = append(by.roster.AppendRanges(dst, &d.Name, wearer, signs), `,"time":"`...)
+	dst = append(by.roster.AppendRanges(dst, &d.Name, wearer, by.all), `,"time":"`...)
 	dst = vitals.AppendTime(dst, d.NewestUnixMs)
 	dst = append(dst, `","latest":{`...)
 	flags := by.latest(d, assigned)

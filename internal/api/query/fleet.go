@@ -90,9 +90,10 @@ type fleet struct {
 	counts      stateCounts
 
 	flags   flagger
-	some    []storage.Device // those that are selected of the devices that are being added
-	reasons []reason         // with byWorst, of these, and then of the page
-	page    []storage.Device // what is stored of those found; one more than the limit if there is a next page
+	ranged  map[vitals.Name][]storage.Assignment // by device, to subjects that have ranges
+	some    []storage.Device                     // those that are selected of the devices that are being added
+	reasons []reason                             // with byWorst, of these, and then of the page
+	page    []storage.Device                     // what is stored of those found; one more than the limit if there is a next page
 }
 
 // A place is a device in an order.
@@ -148,13 +149,25 @@ func (q *deviceSelection) selects(name *vitals.Name) bool {
 // walk adds all devices that are selected.
 func (f *fleet) walk(ctx context.Context) error {
 	var failed error // the first
-	err := f.h.lister.WalkDevices(ctx, func(some []storage.Device) {
+	err := f.findRanged(ctx)
+	if err != nil {
+		return err
+	}
+	err = f.h.lister.WalkDevices(ctx, func(some []storage.Device) {
 		if failed == nil {
 			failed = f.add(ctx, some)
 		}
 	})
 	f.trim()
 	return cmp.Or(err, failed)
+}
+
+// findRanged sets f.ranged.
+func (f *fleet) findRanged(ctx context.Context) (err error) {
+	if f.ranged == nil {
+		f.ranged, err = f.h.opt.assignedToRanged(ctx, f.flags.roster)
+	}
+	return err
 }
 
 // add adds those of some devices that are selected.
@@ -171,16 +184,9 @@ func (f *fleet) add(ctx context.Context, some []storage.Device) error {
 	if err := f.reasonsOf(ctx, some); err != nil {
 		return err
 	}
-	var assigned map[vitals.Name][]storage.Assignment
-	if f.flags.roster.HasSubjectRanges() {
-		var err error
-		if assigned, err = f.h.opt.assignedTo(ctx, some, f.nowUnixMs); err != nil {
-			return err
-		}
-	}
 	for i := range some {
 		d := &some[i]
-		p := place{deviceKey{name: d.Name}, f.stateOf(d, assigned[d.Name])}
+		p := place{deviceKey{name: d.Name}, f.stateOf(d)}
 		switch f.q.sort {
 		case byAge:
 			p.rank = d.NewestUnixMs
@@ -228,13 +234,12 @@ func (f *fleet) trim() {
 
 func (f *fleet) isStale(d *storage.Device) bool { return d.NewestUnixMs < f.staleUnixMs }
 
-// stateOf returns the state of a device. assigned has what its flags depend on.
-func (f *fleet) stateOf(d *storage.Device, assigned []storage.Assignment) state {
+func (f *fleet) stateOf(d *storage.Device) state {
 	s := fresh
 	if f.isStale(d) {
 		s = stale
 	}
-	for _, flags := range f.flags.latest(d, assigned) {
+	for _, flags := range f.flags.latest(d, f.ranged[d.Name]) {
 		if !flags.IsZero() {
 			return s | flagged
 		}

@@ -159,7 +159,7 @@ func (n *newestWorn) flags(subject storage.Subject, by flagger) (flags latestFla
 func (n *newestWorn) appendTo(dst []byte, of *worn, by flagger) []byte {
 	flags, signs := n.flags(of.subject, by), by.all.Signs
 	dst = append(append(append(dst, `{"subject":"`...), of.subject...), '"')
-	dst = append(by.roster.AppendRanges(dst, new(vitals.Name), of.subject, signs), `,"latest":{`...)
+	dst = append(by.roster.AppendRanges(dst, new(vitals.Name), of.subject, by.all), `,"latest":{`...)
 	before := `"`
 	for s, sign := range signs.All() {
 		if !n.latest[s].Known {

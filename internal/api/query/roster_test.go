@@ -21,7 +21,7 @@ func openRoster(t *testing.T, text string) *roster.Book {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "devices.toml")
 	try(t, os.WriteFile(path, []byte(text), 0o600))
-	book, err := roster.Open(path, vitals.NewSigns(), func(*roster.Roster, error) {})
+	book, err := roster.Open(path, new(vitals.NewSigns().DefaultLimits()), func(*roster.Roster, error) {})
 	try(t, err)
 	t.Cleanup(book.Close)
 	return book
@@ -109,7 +109,8 @@ critical = { spo2_pct = "..75" }
 			`"ranges":{"spo2_pct":{"usual":{"min":88,"max":92,"of":"subject"},` +
 			`"critical":{"max":75,"of":"subject"}},` +
 			`"heart_rate_bpm":{"usual":{"min":100,"max":180,"of":"group"}}},"time":`},
-		{"/v1/devices", `{"device":"d-2","ranges":{"spo2_pct":{"usual":{"min":60,"of":"device"}}},"time":`},
+		{"/v1/devices", `{"device":"d-2","ranges":{"spo2_pct":{"usual":{"min":60,"of":"device"},` +
+			`"critical":{"max":59.99,"of":"device"}}},"time":`},
 		{"/v1/devices?counts=true", `"counts":{"devices":4,"fresh":4,"stale":0,"flagged":4}`},
 		{"/v1/devices/d-1/readings?format=csv", ",,P-2,2027-01-15T08:00:00.000Z,spo2_pct low\r\n"},
 	} {

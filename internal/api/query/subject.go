@@ -3,12 +3,14 @@ package query
 import (
 	"context"
 
+	"github.com/pulsegate/pulsegate/internal/api/roster"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // An Assigner returns assignments of devices to subjects. Package storage documents its contract.
 type Assigner interface {
+	SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error)
 	DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error)
 	VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error
 }
@@ -35,6 +37,24 @@ func (s *Service) SpansAt(ctx context.Context, devices []vitals.Name, unixMs fun
 			spans[i].Narrow(a, unixMs(i))
 		}
 	})
+}
+
+// assignedToRanged returns the assignments to subjects that have ranges of their own, by device.
+func (s *Service) assignedToRanged(ctx context.Context, named *roster.Roster) (map[vitals.Name][]storage.Assignment, error) {
+	if s.Subjects == nil || !named.HasSubjectRanges() {
+		return nil, nil
+	}
+	by := map[vitals.Name][]storage.Assignment{}
+	for subject := range named.Subjects() {
+		all, err := s.Subjects.SubjectAssignments(ctx, subject)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all {
+			by[all[i].Device] = append(by[all[i].Device], all[i])
+		}
+	}
+	return by, nil
 }
 
 // assignedTo returns the assignments that a list of devices needs: those that cover the time of a latest value, or

@@ -178,26 +178,26 @@ func (f *fleet) reasonsOf(ctx context.Context, some []storage.Device) error {
 	}
 	alerts := make([]ActiveAlert, len(some))
 	alertsOf(some, 0, alerts)
+	if err := f.findRanged(ctx); err != nil { // a page of an order was not walked
+		return err
+	}
 	f.reasons = f.reasons[:0]
 	var at []int // the devices whose assignments may matter
 	var names []vitals.Name
 	for i := range some {
-		r := f.reasonOf(&some[i], &alerts[i], &storage.Assignment{})
-		if f.reasons = append(f.reasons, r); r.class < staleClass || f.flags.roster.HasSubjectRanges() {
+		now := storage.Assignment{Subject: storage.SubjectAt(f.ranged[some[i].Name], f.nowUnixMs)}
+		r := f.reasonOf(&some[i], &alerts[i], &now)
+		if f.reasons = append(f.reasons, r); r.class < staleClass {
 			at, names = append(at, i), append(names, some[i].Name)
 		}
 	}
 	spans, err := f.h.opt.SpansAt(ctx, names, func(int) int64 { return f.nowUnixMs })
 	for n, i := range at {
-		span := &spans[n]
-		if err != nil || span.FromUnixMs <= 0 && span.Subject == "" {
-			continue
-		}
-		if span.FromUnixMs > 0 {
+		if span := &spans[n]; err == nil && span.FromUnixMs > 0 {
 			alerts[i] = ActiveAlert{}
 			alertsOf(some[i:i+1], span.FromUnixMs, alerts[i:i+1])
+			f.reasons[i] = f.reasonOf(&some[i], &alerts[i], span)
 		}
-		f.reasons[i] = f.reasonOf(&some[i], &alerts[i], span)
 	}
 	return err
 }
@@ -212,8 +212,9 @@ const (
 type order struct {
 	began, ended time.Time
 	places       []place
-	counts       stateCounts // of all devices
-	err          error       // why there is no order; those who have waited share it
+	counts       stateCounts                          // of all devices
+	ranged       map[vitals.Name][]storage.Assignment // as of a fleet
+	err          error                                // why there is no order; those who have waited share it
 }
 
 // everything selects the worst of all devices; of these, each client sees those that its token covers.
@@ -238,7 +239,7 @@ func (h *Handler) currentOrder(ctx context.Context) (*order, error) {
 	began := h.opt.Now()
 	f := h.fleetOf(everything(h.opt.Roster.Current()), began.UnixMilli())
 	err := f.walk(ctx)
-	h.order = &order{began, h.opt.Now(), f.found, f.counts, err}
+	h.order = &order{began, h.opt.Now(), f.found, f.counts, f.ranged, err}
 	return h.order, err
 }
 
@@ -248,6 +249,7 @@ func (f *fleet) addOrder(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	f.ranged = o.ranged
 	isWhole, all := len(o.places) == o.counts.all, f.q.isWhole()
 	if !isWhole && !all {
 		return false, nil

@@ -47,7 +47,9 @@ func randomRanges(rnd *rand.Rand, signs []vitals.Sign) modelRanges {
 	all := modelRanges{}
 	for _, s := range signs {
 		accepted := vitals.BuiltIn(s).Accepted
-		at := func() vitals.Value { return accepted.Min + vitals.Value(rnd.IntN(int(accepted.Max-accepted.Min))) }
+		at := func() vitals.Value {
+			return accepted.Min + 1 + vitals.Value(rnd.IntN(int(accepted.Max-accepted.Min)-1))
+		}
 		low, high := at(), at()
 		usual := &vitals.Range{Min: min(low, high), Max: max(low, high)}
 		critical := &vitals.Range{Min: vitals.MinValue, Max: usual.Min - 1}
@@ -92,10 +94,22 @@ func (d *modelDevice) limitsOf(s vitals.Sign) (usual vitals.Range, critical *vit
 	}
 	for _, own := range d.ranges {
 		if r := own[s][0]; r != nil {
-			usual = *r
+			if usual = *r; critical != nil && critical.Min == vitals.MinValue {
+				critical = &vitals.Range{Min: vitals.MinValue, Max: min(critical.Max, r.Min-1)}
+			} else if critical != nil {
+				critical = &vitals.Range{Min: max(critical.Min, r.Max+1), Max: vitals.MaxValue}
+			}
 		}
-		if r := own[s][1]; r != nil {
-			critical = r
+		if r := own[s][1]; r != nil && r.Min == vitals.MinValue {
+			if critical = r; usual.Max <= r.Max {
+				usual.Max = vitals.MaxValue
+			}
+			usual.Min = max(usual.Min, r.Max+1)
+		} else if r != nil {
+			if critical = r; usual.Min >= r.Min {
+				usual.Min = vitals.MinValue
+			}
+			usual.Max = min(usual.Max, r.Min-1)
 		}
 	}
 	return usual, critical

@@ -21,6 +21,7 @@ const (
 	maxFileBytes = 8 << 20
 	MaxText      = 64 // characters of a label or a group
 	MaxGroups    = 1000
+	MaxSubjects  = 1000 // with ranges: their assignments are read for each order of all devices
 )
 
 // ErrFile means that the text of a file is not valid, so that only a change of the file helps.
@@ -32,9 +33,9 @@ type fileError struct{ error }
 // Is makes a fileError an [ErrFile].
 func (fileError) Is(target error) bool { return target == ErrFile }
 
-// Read reads a file, whose ranges are of signs. Its errors name the file, the line, the key and the reason, and no
-// subject. Those about the text of the file are [ErrFile].
-func Read(path string, signs *vitals.Signs) (*Roster, error) {
+// Read reads a file, whose ranges are of the signs of limits. Its errors name the file, the line, the key and the reason,
+// and no subject. Those about the text of the file are [ErrFile].
+func Read(path string, limits *vitals.Limits) (*Roster, error) {
 	text, err := sharedfile.Read(path, maxFileBytes)
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func Read(path string, signs *vitals.Signs) (*Roster, error) {
 			devices: map[vitals.Name]Device{}, ofDevices: map[vitals.Name][]signRanges{},
 			ofGroups: map[string][]signRanges{}, ofSubjects: map[storage.Subject][]signRanges{},
 		},
-		signs: signs, groups: map[string]bool{}, ranged: map[string]unstable.Range{}, table: map[string]entry{},
+		signs: limits.Signs, accepted: &limits.Accepted, groups: map[string]bool{}, table: map[string]entry{},
 	}
 	p.Reset(text)
 	err = p.parse()
@@ -78,10 +79,10 @@ func (e *keyError) Error() string { return e.key + ": " + e.reason }
 // collects all unknown keys, each with a copy of the file, which takes minutes for a key too many in each device.
 type parser struct {
 	unstable.Parser
-	roster *Roster
-	signs  *vitals.Signs
-	groups map[string]bool           // of devices
-	ranged map[string]unstable.Range // groups that have a table, and where
+	roster   *Roster
+	signs    *vitals.Signs
+	accepted *[vitals.MaxSigns]vitals.Range
+	groups   map[string]bool // of devices
 
 	kind  string           // of the table: device, group or subject; "" means that there is none yet
 	at    unstable.Range   // of its header
@@ -117,24 +118,7 @@ func (p *parser) parse() (err error) {
 	if err == nil {
 		err = p.end()
 	}
-	if err == nil {
-		err = p.checkGroups()
-	}
 	return err
-}
-
-// checkGroups returns an error about the first group that has ranges, and no device.
-func (p *parser) checkGroups() error {
-	var first *unstable.Range
-	for group, at := range p.ranged {
-		if !p.groups[group] && (first == nil || at.Offset < first.Offset) {
-			first = &at
-		}
-	}
-	if first == nil {
-		return nil
-	}
-	return &keyError{*first, "group", "no device is in this group"}
 }
 
 // fullKey returns the key of a table or of a value, such as device. Of a long one, which is not known, it returns a
@@ -154,13 +138,19 @@ func fullKey(e *unstable.Node) (key string, at unstable.Range) {
 
 // begin begins a table.
 func (p *parser) begin(key string, at unstable.Range, kind unstable.Kind) error {
-	if _, part, _ := strings.Cut(key, "."); slices.Contains(rangeKeys, part) {
-		return &keyError{at, key, "write it as " + part + ` = { spo2_pct = "88..92" }, in the table that it belongs to`}
+	first, part, _ := strings.Cut(key, ".")
+	if first == "subject" {
+		key = first // what follows may be an id
+	}
+	if slices.Contains(rangeKeys, part) {
+		return &keyError{at, first + "." + part, "write it as " + part + ` = { spo2_pct = "88..92" }, in the table that it belongs to`}
 	}
 	if err := p.end(); err != nil {
 		return err
 	}
 	switch {
+	case part != "" && slices.Contains(kinds, first):
+		return &keyError{at, first, fmt.Sprintf("a table of a %s begins with [[%s]]", first, first)}
 	case !slices.Contains(kinds, key):
 		return &keyError{at, key, "unknown key" + tomlfile.Nearest(key, kinds)}
 	case kind != unstable.ArrayTable:
@@ -173,17 +163,27 @@ func (p *parser) begin(key string, at unstable.Range, kind unstable.Kind) error 
 
 // set sets a value of the table, or some ranges.
 func (p *parser) set(key string, at unstable.Range, value *unstable.Node) error {
+	of, sign, dotted := strings.Cut(key, ".")
+	if of == "subject" {
+		key = of // what follows may be an id
+	}
 	if p.kind == "" {
 		return &keyError{at, key, "not in a [[device]]"}
 	}
-	of, sign, dotted := strings.Cut(key, ".")
 	if !slices.Contains(rangeKeys, of) {
 		known := append([]string{p.kind}, rangeKeys...)
 		if p.kind == "device" {
 			known = append(known, "label", "group")
 		}
+		if of == "subject" && dotted {
+			return &keyError{at, of, "not a string"}
+		}
 		if !slices.Contains(known, key) {
-			return &keyError{at, key, "unknown key" + tomlfile.Nearest(key, known)}
+			why := "unknown key" + tomlfile.Nearest(key, known)
+			if p.kind == "subject" {
+				key = p.kind // the key may be an id
+			}
+			return &keyError{at, key, why}
 		}
 		return p.keep(key, at, value, "")
 	}
@@ -213,6 +213,9 @@ func (p *parser) keepRange(of, sign string, at unstable.Range, value *unstable.N
 		var fields []string
 		for _, d := range p.signs.All() {
 			fields = append(fields, d.Field)
+		}
+		if p.kind == "subject" {
+			key = of // the sign may be an id
 		}
 		return &keyError{at, key, "unknown sign" + tomlfile.Nearest(sign, fields)}
 	}
@@ -247,10 +250,14 @@ func (p *parser) end() error {
 	name := p.table[p.kind].text
 	switch p.kind {
 	case "group":
-		if _, given := p.ranged[name]; given {
+		_, given := p.roster.ofGroups[name]
+		switch {
+		case name == "":
+			return p.fail("group", "missing")
+		case given:
 			return p.fail("group", "given twice")
 		}
-		p.ranged[name], p.roster.ofGroups[name] = p.place("group"), ranges
+		p.roster.ofGroups[name] = ranges
 	case "subject":
 		subject, err := storage.ParseSubject(name)
 		if err != nil {
@@ -258,6 +265,9 @@ func (p *parser) end() error {
 		}
 		if _, given := p.roster.ofSubjects[subject]; given {
 			return p.fail("subject", "given twice")
+		}
+		if len(p.roster.ofSubjects) == MaxSubjects {
+			return p.fail("subject", "more than %d subjects", MaxSubjects)
 		}
 		p.roster.ofSubjects[subject] = ranges
 	default:
@@ -323,15 +333,22 @@ func (p *parser) ranges() (all []signRanges, err error) {
 				continue
 			}
 			parsed, err := d.ParseRange(e.text)
-			if err == nil && parsed.Min > parsed.Max {
+			switch accepted := &p.accepted[s]; {
+			case err != nil:
+			case parsed.Min > parsed.Max:
 				err = errors.New("the range ends before it starts")
+			case !overlap(&parsed, accepted):
+				err = fmt.Errorf("no value in the range is accepted: the unit is %s, and accepted are %s",
+					d.Unit, d.FormatRange(*accepted))
+			case i == 1 && parsed == vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}:
+				err = errors.New("the range has no end")
 			}
 			if err != nil {
 				return nil, p.fail(key, "%v", err)
 			}
 			*to = &parsed
 		}
-		if r.usual != nil && r.critical != nil && r.critical.Min <= r.usual.Max && r.critical.Max >= r.usual.Min {
+		if r.usual != nil && r.critical != nil && overlap(r.usual, r.critical) {
 			return nil, p.fail(rangeKeys[1]+"."+d.Field, "the range has values that are usual")
 		}
 		if r.usual != nil || r.critical != nil {

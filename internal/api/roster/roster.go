@@ -127,14 +127,14 @@ type Book struct {
 	file    *filewatch.Follower
 }
 
-// Open reads a file, whose ranges are of signs, and follows its changes until Close. onLoad is called after each change,
+// Open reads a file, whose ranges are of the signs of limits, and follows its changes until Close. onLoad is called after each change,
 // with the error of a version that cannot be used.
-func Open(path string, signs *vitals.Signs, onLoad func(*Roster, error)) (b *Book, err error) {
+func Open(path string, limits *vitals.Limits, onLoad func(*Roster, error)) (b *Book, err error) {
 	b = &Book{}
 	b.file, err = filewatch.Follow(filewatch.Options{
 		Paths: []string{path}, Final: []error{ErrFile},
 		Load: func() (bool, error) {
-			r, err := Read(path, signs)
+			r, err := Read(path, limits)
 			if err == nil {
 				b.current.Store(r)
 			}

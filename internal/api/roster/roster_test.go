@@ -39,6 +39,8 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
+func defaults() *vitals.Limits { return new(vitals.NewSigns().DefaultLimits()) }
+
 func name(t *testing.T, text string) *vitals.Name {
 	t.Helper()
 	n, err := vitals.ParseName(text)
@@ -47,7 +49,7 @@ func name(t *testing.T, text string) *vitals.Name {
 }
 
 func TestRead(t *testing.T) {
-	r, err := roster.Read(write(t, good), vitals.NewSigns())
+	r, err := roster.Read(write(t, good), defaults())
 	try(t, err)
 	var got []string
 	for _, device := range []string{"ppg-1", "PPG-2", "ppg-3", "ppg-2"} {
@@ -70,7 +72,7 @@ func TestRead(t *testing.T) {
 
 // TestSelects compares the selection with a plain search in lower case.
 func TestSelects(t *testing.T) {
-	r, err := roster.Read(write(t, good), vitals.NewSigns())
+	r, err := roster.Read(write(t, good), defaults())
 	try(t, err)
 	labels := map[string]string{"ppg-1": "Bed 12", "PPG-2": "Fenster – Ä"}
 	groups := map[string]string{"ppg-1": "ward 3", "ppg-3": "ward 4"}
@@ -109,9 +111,22 @@ critical = { spo2_pct = "..70" }
 subject = "P-1"
 usual.spo2_pct = "88..92"
 critical.heart_rate_bpm = "150.5.."
+
+[[subject]]
+subject = "P-3"
+critical.spo2_pct = "..88"
+
+[[subject]]
+subject = "P-4"
+usual.spo2_pct = "65..85"
+critical.heart_rate_bpm = "110.."
+
+[[group]]
+group = "ward 9"
+usual.spo2_pct = "85.."
 `
 	signs := vitals.NewSigns()
-	r, err := roster.Read(write(t, file), signs)
+	r, err := roster.Read(write(t, file), defaults())
 	try(t, err)
 	all := signs.DefaultFlagLimits()
 	for _, tt := range []struct{ device, subject, want string }{
@@ -126,9 +141,20 @@ critical.heart_rate_bpm = "150.5.."
 			`"critical":{"max":70,"of":"group"}},` +
 			`"heart_rate_bpm":{"usual":{"min":45,"max":120,"of":"device"},"critical":{"min":150.5,"of":"subject"}},` +
 			`"respiratory_rate_bpm":{"usual":{"min":20,"max":60,"of":"group"}}}`},
+		// What contradicts a range that comes first is cut off.
+		{"ppg-3", "P-3", `,"ranges":{"spo2_pct":{"usual":{"min":90,"of":"device"},"critical":{"max":88,"of":"subject"}},` +
+			`"heart_rate_bpm":{"usual":{"min":45,"max":120,"of":"device"}},` +
+			`"respiratory_rate_bpm":{"usual":{"min":20,"max":60,"of":"group"}}}`},
+		{"ppg-3", "P-4", `,"ranges":{"spo2_pct":{"usual":{"min":65,"max":85,"of":"subject"},` +
+			`"critical":{"max":64.99,"of":"subject"}},` +
+			`"heart_rate_bpm":{"usual":{"min":45,"max":109.99,"of":"subject"},"critical":{"min":110,"of":"subject"}},` +
+			`"respiratory_rate_bpm":{"usual":{"min":20,"max":60,"of":"group"}}}`},
+		{"ppg-9", "P-4", `,"ranges":{"spo2_pct":{"usual":{"min":65,"max":85,"of":"subject"},` +
+			`"critical":{"max":64.99,"of":"subject"}},` +
+			`"heart_rate_bpm":{"usual":{"min":40.01,"max":109.99,"of":"subject"},"critical":{"min":110,"of":"subject"}}}`},
 	} {
 		subject := storage.Subject(tt.subject)
-		if got := string(r.AppendRanges(nil, name(t, tt.device), subject, signs)); got != tt.want {
+		if got := string(r.AppendRanges(nil, name(t, tt.device), subject, &all)); got != tt.want {
 			t.Errorf("%s, %s: got %s, want %s", tt.device, subject, got, tt.want)
 		}
 		// What is shown is what decides, and all else is as for all.
@@ -162,6 +188,9 @@ critical.heart_rate_bpm = "150.5.."
 	}
 	if !reflect.DeepEqual(all, signs.DefaultFlagLimits()) {
 		t.Error("the limits of all were modified")
+	}
+	if got := r.EmptyGroups(); !slices.Equal(got, []string{"ward 9"}) {
+		t.Errorf("groups without a device: %q", got)
 	}
 	if !r.HasRanges() || !r.HasSubjectRanges() || (*roster.Roster)(nil).HasRanges() {
 		t.Error("HasRanges and HasSubjectRanges are wrong")
@@ -211,10 +240,19 @@ func TestErrors(t *testing.T) {
 			"devices.toml:4: unusual: unknown key; did you mean usual?"},
 		{"[[device]]", "[[group]]\ngroup = \"ward 3\"\n[[device]]",
 			"devices.toml:3: group: neither usual nor critical ranges"},
-		{"[[device]]", "[[group]]\ngroup = \"w\"\nusual.spo2_pct = \"..\"\n[[device]]",
-			"devices.toml:3: group: no device is in"},
-		{"[[device]]", "[[group]]\nusual.spo2_pct = \"..\"\n[[device]]",
-			"devices.toml:2: group: no device is in this group"},
+		{"[[device]]", "[[group]]\nusual.spo2_pct = \"..\"\n[[device]]", "devices.toml:2: group: missing"},
+		{"[[device]]", "[[subject.P-17]]\n[[device]]", "devices.toml:2: subject: a table of a subject begins with"},
+		{"[[device]]", "[subject.P-17]\n[[device]]", "devices.toml:2: subject: a table of a subject begins with"},
+		{"[[device]]", "[subject.P-17.usual]\n[[device]]", "devices.toml:2: subject: a table of a subject"},
+		{"# ward 3", "subject.P-17.usual.spo2_pct = \"..\"", "devices.toml:1: subject: not in a [[device]]\n"},
+		{"[[device]]", "[[subject]]\nsubject.P-17 = \"..\"\n[[device]]", "devices.toml:3: subject: not a string\n"},
+		{"[[device]]", "[[subject]]\nP-17 = {}\n[[device]]", "devices.toml:3: subject: unknown key\n"},
+		{"[[device]]", "[[subject]]\nusual.P-17.spo2_pct = \"..\"\n[[device]]", "devices.toml:3: usual: unknown sign\n"},
+		{"[[device]]", "[[subject]]\nusual = { P-17 = \"..\" }\n[[device]]", "devices.toml:3: usual: unknown sign\n"},
+		{`label = "Bed 12"`, `critical.glucose_mg_dl = "..3.0"`,
+			"devices.toml:4: critical.glucose_mg_dl: no value in the range is accepted: the unit is mg/dL, and accepted are 10..1000"},
+		{`label = "Bed 12"`, `usual.body_temperature_c = "97..99.5"`, "usual.body_temperature_c: no value in the range is"},
+		{`label = "Bed 12"`, `critical.spo2_pct = ".."`, "devices.toml:4: critical.spo2_pct: the range has no end"},
 		{"[[device]]", "[[group]]\nlabel = \"w\"\n[[device]]", "devices.toml:3: label: unknown key\n"},
 		{"[[device]]", strings.Repeat("[[group]]\ngroup = \"ward 3\"\nusual.spo2_pct = \"..\"\n", 2) + "[[device]]",
 			"devices.toml:6: group: given twice"},
@@ -225,29 +263,40 @@ func TestErrors(t *testing.T) {
 		{"[[device]]", "[subject]\n[[device]]",
 			"devices.toml:2: subject: a table of a subject begins with [[subject]]"},
 	} {
-		_, err := roster.Read(write(t, strings.Replace(good, tt.old, tt.new, 1)), vitals.NewSigns())
+		_, err := roster.Read(write(t, strings.Replace(good, tt.old, tt.new, 1)), defaults())
 		if err == nil || !strings.Contains(err.Error()+"\n", tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.new, err, tt.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "P-17") {
+			t.Errorf("%s: an id is in %v", tt.new, err)
 		}
 		if !errors.Is(err, roster.ErrFile) {
 			t.Errorf("%s: %v is not an error that only a change of the file mends", tt.new, err)
 		}
 	}
-	_, err := roster.Read(filepath.Join(t.TempDir(), "none"), vitals.NewSigns())
+	_, err := roster.Read(filepath.Join(t.TempDir(), "none"), defaults())
 	if err == nil || errors.Is(err, roster.ErrFile) {
 		t.Errorf("a file that is missing: %v", err)
 	}
 	// A key too many in each of many devices is found at once: with the strict decoder this test takes minutes.
 	key := strings.Repeat("[[device]]\ndevice = \"d\"\nroom = \"1\"\n", 50_000)
-	_, err = roster.Read(write(t, key), vitals.NewSigns())
+	_, err = roster.Read(write(t, key), defaults())
 	if err == nil || !strings.HasSuffix(err.Error(), "devices.toml:3: room: unknown key") {
 		t.Errorf("many unknown keys: %v", err)
 	}
 	var many strings.Builder
+	for i := range roster.MaxSubjects + 1 {
+		fmt.Fprintf(&many, "[[subject]]\nsubject = \"s-%d\"\nusual.spo2_pct = \"..\"\n", i)
+	}
+	_, err = roster.Read(write(t, many.String()), defaults())
+	if err == nil || !strings.HasSuffix(err.Error(), "devices.toml:3002: subject: more than 1000 subjects") {
+		t.Errorf("too many subjects: %v", err)
+	}
+	many.Reset()
 	for i := range roster.MaxGroups + 1 {
 		fmt.Fprintf(&many, "[[device]]\ndevice = \"d-%d\"\ngroup = \"g-%d\"\n", i, i)
 	}
-	_, err = roster.Read(write(t, many.String()), vitals.NewSigns())
+	_, err = roster.Read(write(t, many.String()), defaults())
 	if err == nil || !strings.Contains(err.Error(), "devices.toml:3003: group: more than 1000 groups") {
 		t.Errorf("too many groups: %v", err)
 	}

@@ -210,7 +210,8 @@ export function fleet(main, params) {
     const oldest = Math.min(...known.map((v) => v.time));
     return el("span", {}, el("span", { class: flags.length ? "value flag" : "value" }, values.map((v) => number(v?.value)).join("/") + unit),
       flags.flatMap((f) => [" ", el("span", { class: "why" }, flagMark(f))]),
-      signs.filter((s) => row.ranges[s]?.usual && row.latest[s]?.subject === row.wearer).map((s) => [" ", el("span", { class: "when" }, "usual " + endsText(row.ranges[s].usual))]).flat(),
+      signs.filter((s) => row.ranges[s]?.usual && row.latest[s] && row.latest[s].subject === row.wearer).flatMap((s) =>
+        [" ", el("span", { class: "when" }, (signs.length > 1 ? SIGNS[s].label.toLowerCase() + " " : "") + "usual " + endsText(row.ranges[s].usual))]),
       row.time - oldest > 60000 ? [" ", el("span", { class: "when" }, ago(oldest))] : []);
   }
 
