@@ -3,7 +3,7 @@
 // refreshed from time to time.
 
 import { Alerts } from "./alerts.js";
-import { SIGNS, Stream, ago, el, endsText, flagMark, flagSign, grouped, groups, isSilent, named, notice, number, query, request } from "./common.js";
+import { SIGNS, Stream, ago, clockText, el, endsText, flagMark, flagSign, grouped, groups, isSilent, named, notice, now, number, parts, query, request } from "./common.js";
 
 const pageSize = 50;
 const refreshMs = 20000;
@@ -14,6 +14,7 @@ export function fleet(main, params) {
   document.title = "Fleet – Pulsegate";
   let state = params.get("state") in states ? params.get("state") : "";
   let group = params.get("group") ?? "";
+  const kiosk = params.has("kiosk"); // a screen on a wall: tiles, a clock, and nothing to click
   let match = params.get("prefix") ?? ""; // of an address that somebody kept; what is typed is not in the address
   let cursors = [""]; // of the pages up to the shown one
   let next = null; // cursor of the next page
@@ -89,7 +90,9 @@ export function fleet(main, params) {
   const back = el("button", { type: "button", onclick: () => { cursors.pop(); load(true); } }, "Previous page");
   const forth = el("button", { type: "button", onclick: () => { cursors.push(next); load(true); } }, "Next page");
   const where = el("span", { class: "quiet" });
-  main.append(el("h1", {}, "Fleet"), worst,
+  const clock = el("p", { class: "clock" }); // a picture that is frozen shows an old time
+  document.documentElement.toggleAttribute("data-kiosk", kiosk);
+  main.append(el("h1", {}, kiosk && group ? group : "Fleet"), ...(kiosk ? [clock] : []), worst,
     el("div", { class: "bar" }, counts, el("span", { class: "field" }, el("label", { for: "match" }, "Name or label has"), search), choice),
     notice(), alerts.box, status, chooser, table, el("div", { class: "pages", role: "group", "aria-label": "Pages" }, back, forth, where));
 
@@ -116,7 +119,7 @@ export function fleet(main, params) {
   // first shows the first page of another selection.
   function first() {
     cursors = [""];
-    history.replaceState(null, "", "#fleet" + (state || group ? "?" + query({ state, group }) : ""));
+    history.replaceState(null, "", "#fleet" + (state || group || kiosk ? "?" + query({ state, group, kiosk: kiosk ? "1" : "" }) : ""));
     load(true);
   }
 
@@ -250,6 +253,7 @@ export function fleet(main, params) {
   document.addEventListener("visibilitychange", visible);
   // tick shows devices as silent that have become so, also without an answer of the server.
   const tick = () => {
+    if (kiosk) clock.textContent = clockText(parts(now(), "local"), true);
     const silent = [...rows.values()].filter((row) => row.stale !== isSilent(row.time));
     for (const row of silent) draw(row);
     if (silent.length > 0) showWorst();
@@ -264,6 +268,7 @@ export function fleet(main, params) {
       observer.disconnect();
       clearInterval(timer);
       removeEventListener("tick", tick);
+      document.documentElement.removeAttribute("data-kiosk");
       clearTimeout(typing);
       document.removeEventListener("visibilitychange", visible);
     },
