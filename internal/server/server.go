@@ -277,8 +277,8 @@ func (s *server) servePublic() (err error) {
 	}
 	reads := query.New(s.store, s.store, options)
 	var changes storage.Changes
-	if s.embedded != nil && s.opt.ChangesKeep > 0 {
-		changes = s.embedded
+	if s.opt.ChangesKeep > 0 {
+		changes = s.store
 	}
 	s.feed = query.NewFeed(reads, changes)
 	base := "" // of links: made from the request

@@ -26,6 +26,7 @@ type store interface {
 	metrics.Collector
 
 	storage.Subjects
+	storage.Changes
 
 	EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error)
 	EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error)
@@ -52,6 +53,7 @@ func (s *server) openStore() error {
 			RememberBytes:  s.opt.CacheBytes,
 			RememberDir:    s.opt.RememberDir,
 			SealAfter:      s.opt.SealAfter,
+			ChangesKeep:    s.opt.ChangesKeep,
 			Log:            s.log.Logger,
 			OnLoss:         s.lost,
 			OnCertificates: s.postgresCertificates,

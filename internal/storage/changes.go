@@ -20,14 +20,23 @@ var ErrUnknownPosition = errors.New("storage: the position is not of this store,
 type Position struct {
 	Event, Mark   uint64 // number and mark of the last event
 	ChangedUnixMs int64  // no later change has an earlier time
-	Group         uint64 // number of the next group of readings
+	Group         uint64 // number of the next group of readings; with a Snapshot, of what the store has written after it
+
+	// Snapshot has the transactions of readings that come before the position, in the store's own encoding. It is empty
+	// if Group says which groups do.
+	Snapshot string
 }
 
 // IsZero reports whether p is the zero Position.
 func (p *Position) IsZero() bool { return *p == Position{} }
 
 // Same reports whether nothing has changed between p and q, two positions of one store.
-func (p *Position) Same(q *Position) bool { return p.Event == q.Event && p.Group == q.Group }
+func (p *Position) Same(q *Position) bool {
+	if p.Snapshot != "" || q.Snapshot != "" {
+		return p.Event == q.Event && p.Snapshot == q.Snapshot
+	}
+	return p.Event == q.Event && p.Group == q.Group
+}
 
 // A ChangeKind is what a [Change] says.
 type ChangeKind uint8
@@ -148,7 +157,19 @@ type Changes interface {
 	// store, and all servers of a store have the same. The caller must not modify it.
 	CursorKey(ctx context.Context) ([]byte, error)
 
-	// Horizons returns what has expired. The caller must not modify it.
+	// ReadChanges calls do with what reads the changes between two positions, of which each may be zero, or an error that
+	// wraps ErrUnknownPosition unless the store knows both. It returns the error of do. If it returns nil, the positions
+	// have been known while do read, and it may have changed from and to: they then also say that the store has what do
+	// has read. do must not call the store.
+	ReadChanges(ctx context.Context, from, to *Position, do func(ChangeReader) error) error
+
+	ChangeReader
+	Signs() *vitals.Signs
+}
+
+// A ChangeReader reads what consumers need.
+type ChangeReader interface {
+	// Horizons returns what has expired and VisitChanged does not leave out. The caller must not modify it.
 	Horizons() []Horizon
 
 	// VisitEvents calls visit with the events after a number, up to another one, in their order, until it returns
@@ -164,7 +185,30 @@ type Changes interface {
 	Scan(ctx context.Context, r Range, dst []Record) (int, error)
 	VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*Assignment)) error
 	Assignments(ctx context.Context, after AssignmentKey, dst []Assignment) (int, error)
-	Signs() *vitals.Signs
+}
+
+// ReadKnown implements [Changes.ReadChanges] for a store that knows a position as long as it lasts: events may only be
+// forgotten while they are read, so it checks the positions again.
+func ReadKnown(ctx context.Context, s Changes, from, to *Position, do func(ChangeReader) error) error {
+	check := func() error {
+		for _, p := range []*Position{from, to} {
+			if p.IsZero() || p == to && *to == *from {
+				continue
+			}
+			if err := s.CheckPosition(ctx, *p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := check()
+	if err == nil {
+		err = do(s)
+	}
+	if err == nil {
+		err = check()
+	}
+	return err
 }
 
 // An AssignmentEvent returns the event of a changed assignment, given what it was before, the zero Assignment if it is

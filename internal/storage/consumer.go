@@ -76,7 +76,8 @@ func (c *ChangeCursor) AppendTo(dst []byte) []byte {
 
 func appendPosition(dst []byte, p *Position) []byte {
 	dst = binary.AppendVarint(binary.AppendUvarint(dst, p.Event), p.ChangedUnixMs)
-	return binary.BigEndian.AppendUint64(binary.AppendUvarint(dst, p.Group), p.Mark)
+	dst = binary.BigEndian.AppendUint64(binary.AppendUvarint(dst, p.Group), p.Mark)
+	return append(binary.AppendUvarint(dst, uint64(len(p.Snapshot))), p.Snapshot...)
 }
 
 // errCursor is the error of bytes that are no cursor.
@@ -135,6 +136,11 @@ func (d *cursorDecoder) varint() int64 {
 func (d *cursorDecoder) position(p *Position) {
 	p.Event, p.ChangedUnixMs, p.Group = d.uvarint(), d.varint(), d.uvarint()
 	p.Mark = binary.BigEndian.Uint64(d.take(8))
+	if n := d.uvarint(); n > uint64(len(d.b)) {
+		d.failed = true
+	} else if n > 0 {
+		p.Snapshot = string(d.take(int(n)))
+	}
 }
 
 // maxExamined is the number of changed readings after which [NextChanges] returns even if few were selected.
@@ -154,11 +160,13 @@ func NextChanges(ctx context.Context, s Changes, c *ChangeCursor, f *ChangeFilte
 type pass struct {
 	ctx      context.Context
 	s        Changes
+	r        ChangeReader // reads s in the pass
 	c        *ChangeCursor
 	f        *ChangeFilter
 	most     int
 	page     []Change
 	examined int
+	ended    bool      // all of the pass was read
 	expired  []Horizon // before the readings were read
 }
 
@@ -167,37 +175,15 @@ func (p *pass) full() bool { return len(p.page) >= p.most || p.examined >= maxEx
 // left returns how many changes fit.
 func (p *pass) left() int { return p.most - len(p.page) }
 
-// run reads a page. It checks the positions again at the end: the store may forget events while it reads them.
+// run reads a page.
 func (p *pass) run() (caughtUp bool, err error) {
-	begun := []Position{p.c.From, p.c.To}
-	if err = p.check(begun...); err == nil {
-		caughtUp, err = p.read()
-	}
-	if err == nil {
-		err = p.check(append(begun, p.c.From, p.c.To)...)
-	}
-	return caughtUp, err
-}
-
-// check returns an error unless the store knows all positions.
-func (p *pass) check(all ...Position) error {
-	for i, at := range all {
-		if at.IsZero() || slices.Contains(all[:i], at) {
-			continue
-		}
-		if err := p.s.CheckPosition(p.ctx, at); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *pass) read() (caughtUp bool, err error) {
 	c := p.c
 	for !p.full() {
-		switch c.stage {
-		case betweenPasses:
+		if c.stage == betweenPasses {
 			now, _, err := p.s.Position(p.ctx)
+			if err == nil && !c.From.IsZero() {
+				err = p.s.CheckPosition(p.ctx, c.From)
+			}
 			if err != nil {
 				return false, err
 			}
@@ -205,6 +191,26 @@ func (p *pass) read() (caughtUp bool, err error) {
 				return true, nil
 			}
 			p.begin(now)
+		}
+		err = p.s.ReadChanges(p.ctx, &c.From, &c.To, func(r ChangeReader) error {
+			p.r = r
+			return p.read()
+		})
+		if err != nil {
+			return false, err
+		}
+		if p.ended {
+			p.end()
+		}
+	}
+	return false, nil
+}
+
+// read reads until the page is full, or the end of the pass.
+func (p *pass) read() (err error) {
+	c := p.c
+	for !p.full() && !p.ended && err == nil {
+		switch c.stage {
 		case passSigns:
 			p.signs()
 		case passEvents:
@@ -215,13 +221,10 @@ func (p *pass) read() (caughtUp bool, err error) {
 			err = p.readings()
 		case passEnd:
 			p.page = append(p.page, Change{Kind: ChangeComplete, Copy: c.Copy})
-			p.end()
-		}
-		if err != nil {
-			return false, err
+			p.ended = true
 		}
 	}
-	return false, nil
+	return err
 }
 
 // begin begins a pass.
@@ -235,7 +238,7 @@ func (p *pass) begin(now Position) {
 }
 
 // end ends a pass.
-func (p *pass) end() { *p.c = ChangeCursor{From: p.c.To} }
+func (p *pass) end() { *p.c, p.ended = ChangeCursor{From: p.c.To}, false }
 
 // signs adds the definitions of signs of a copy, after the time before which readings have expired.
 func (p *pass) signs() {
@@ -270,7 +273,7 @@ func (p *pass) events() (err error) {
 		return !stopped
 	}
 	if c.Copy == 0 {
-		err = p.s.VisitEvents(p.ctx, c.event, c.To.Event, visit)
+		err = p.r.VisitEvents(p.ctx, c.event, c.To.Event, visit)
 	} else {
 		err = p.assignments(visit)
 	}
@@ -289,7 +292,7 @@ func (p *pass) assignments(visit func(*Change) bool) error {
 	var some [64]Assignment
 	for n := len(some); n == len(some); {
 		var err error
-		n, err = p.s.Assignments(p.ctx, AssignmentKey{p.c.key.Device, p.c.key.TimeUnixMs}, some[:])
+		n, err = p.r.Assignments(p.ctx, AssignmentKey{p.c.key.Device, p.c.key.TimeUnixMs}, some[:])
 		if err != nil {
 			return err
 		}
@@ -344,9 +347,9 @@ func (p *pass) span() error {
 		c.stage, c.key.TimeUnixMs = passEvents, c.toUnixMs-1
 		return nil
 	}
-	p.expired = p.s.Horizons()
+	p.expired = p.r.Horizons()
 	records := make([]Record, p.step())
-	n, err := p.s.Scan(p.ctx, Range{Device: c.key.Device, FromUnixMs: c.key.TimeUnixMs, ToUnixMs: c.toUnixMs}, records)
+	n, err := p.r.Scan(p.ctx, Range{Device: c.key.Device, FromUnixMs: c.key.TimeUnixMs, ToUnixMs: c.toUnixMs}, records)
 	if err != nil {
 		return err
 	}
@@ -371,9 +374,9 @@ func (p *pass) step() int { return max(min(p.left(), maxExamined), 1024) }
 // readings adds changed readings.
 func (p *pass) readings() error {
 	c, first, stopped := p.c, len(p.page), false
-	p.expired = p.s.Horizons()
+	p.expired = p.r.Horizons()
 	end := first + p.step()
-	err := p.s.VisitChanged(p.ctx, c.From, c.To, c.key, p.f.Prefix, func(part uint64, device *vitals.Name, records []Record) bool {
+	err := p.r.VisitChanged(p.ctx, c.From, c.To, c.key, p.f.Prefix, func(part uint64, device *vitals.Name, records []Record) bool {
 		if stopped = p.examined >= maxExamined || len(p.page) >= end; stopped {
 			return false
 		}
@@ -395,7 +398,7 @@ func (p *pass) readings() error {
 		c.key = last
 	} else if !stopped {
 		if c.stage = passEnd; c.Copy == 0 {
-			p.end()
+			p.ended = true
 		}
 	}
 	return err
@@ -426,7 +429,7 @@ func (p *pass) settle(first int) (last ChangedKey, cut bool, err error) {
 			}
 		}
 	}
-	err = p.s.VisitAssignments(p.ctx, devices, func(a *Assignment) { worn[a.Device] = append(worn[a.Device], *a) })
+	err = p.r.VisitAssignments(p.ctx, devices, func(a *Assignment) { worn[a.Device] = append(worn[a.Device], *a) })
 	if err != nil {
 		return last, false, err
 	}

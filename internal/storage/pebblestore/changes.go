@@ -145,6 +145,11 @@ func (c *changeLog) Horizons() []storage.Horizon {
 	return v.expired
 }
 
+// ReadChanges implements [storage.Changes].
+func (s *Store) ReadChanges(ctx context.Context, from, to *storage.Position, do func(storage.ChangeReader) error) error {
+	return storage.ReadKnown(ctx, s, from, to, do)
+}
+
 // VisitEvents implements [storage.Changes].
 func (c *changeLog) VisitEvents(ctx context.Context, after, last uint64, visit func(*storage.Change) bool) error {
 	v, err := c.enter(ctx)

@@ -37,7 +37,7 @@ func (s *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 			if exists, err := a.Admit(all); exists || err != nil {
 				return err
 			}
-			return s.sql.putIn(tx, all, a)
+			return s.put(tx, all, a)
 		})
 	}
 	if err != nil {
@@ -63,12 +63,21 @@ func (s *subjects) endAssignment(ctx context.Context, a storage.Assignment) erro
 		if err := a.AdmitEnd(all); err != nil || slices.ContainsFunc(all, a.Same) {
 			return err
 		}
-		return s.sql.putIn(tx, all, a)
+		return s.put(tx, all, a)
 	})
 	if err != nil {
 		return fmt.Errorf("end assignment of device %s: %w", a.Device, err)
 	}
 	return nil
+}
+
+// put puts an assignment, and adds the event.
+func (s *subjects) put(tx querier, all []storage.Assignment, a storage.Assignment) error {
+	events, err := s.sql.putIn(tx, all, a)
+	if err == nil {
+		err = s.addEvents(tx, events...)
+	}
+	return err
 }
 
 // rememberedOthers is the number of assignments before one of which the memory has the ends as well. Another server may have set them, and one that

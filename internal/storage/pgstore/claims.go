@@ -61,6 +61,7 @@ func (s *writer) assigned(q querier, names []string, lock string) (map[vitals.Na
 // changed the same.
 func writeClaims(w *work, q querier) error {
 	var put, named, gone []storage.Assignment
+	var events []storage.Change
 	var names []string
 	var keys []int64
 	for device, x := range w.wearers {
@@ -73,6 +74,9 @@ func writeClaims(w *work, q querier) error {
 				named = append(named, now)
 			default:
 				put, changed = append(put, now), true
+				if e, ok := storage.AssignmentEvent(&now, &before); ok {
+					events = append(events, e)
+				}
 			}
 		}
 		if changed {
@@ -99,7 +103,7 @@ func writeClaims(w *work, q querier) error {
 		}
 	}
 	if len(named) == 0 {
-		return nil
+		return w.s.addEvents(q, events...)
 	}
 	slices.SortFunc(named, func(a, b storage.Assignment) int { x, y := a.Key(), b.Key(); return x.Compare(&y) })
 	var n int
@@ -108,6 +112,9 @@ func writeClaims(w *work, q querier) error {
 		SELECT count(*) FROM named`), arraysOf(named)...).Scan(&n)
 	if err == nil && n != len(named) {
 		err = errStale
+	}
+	if err == nil {
+		err = w.s.addEvents(q, events...)
 	}
 	return err
 }
@@ -146,8 +153,8 @@ func (q *statements) writeAssignments(tx querier, put, gone []storage.Assignment
 	return q.putAssignments(tx, put)
 }
 
-// putIn puts an assignment that all of its device admit.
-func (q *statements) putIn(tx querier, all []storage.Assignment, a storage.Assignment) error {
+// putIn puts an assignment that all of its device admit, and returns the events.
+func (q *statements) putIn(tx querier, all []storage.Assignment, a storage.Assignment) (events []storage.Change, err error) {
 	w := storage.NewWearers(all)
 	w.Put(a)
 	var put, gone []storage.Assignment
@@ -156,9 +163,12 @@ func (q *statements) putIn(tx querier, all []storage.Assignment, a storage.Assig
 			gone = append(gone, before)
 		} else {
 			put = append(put, now)
+			if e, ok := storage.AssignmentEvent(&now, &before); ok {
+				events = append(events, e)
+			}
 		}
 	}
-	return q.writeAssignments(tx, put, gone)
+	return events, q.writeAssignments(tx, put, gone)
 }
 
 // run runs a statement and ignores its rows.

@@ -96,8 +96,7 @@ func newHarness(t testing.TB, server *pgtest.Server, killing bool, change ...fun
 	var net pgtest.Sockets
 	o.Dial = net.Dial
 	var open []*pgstore.Store
-	node := func(maxDevices int, own ...vitals.Definition) (storage.Store, error) {
-		o := o
+	openOne := func(o pgstore.Options, maxDevices int, own ...vitals.Definition) (storage.Store, error) {
 		o.MaxDevices, o.Signs = maxDevices, own
 		s, err := pgstore.Open(context.Background(), o)
 		if err != nil {
@@ -105,6 +104,9 @@ func newHarness(t testing.TB, server *pgtest.Server, killing bool, change ...fun
 		}
 		open = append(open, s)
 		return s, nil
+	}
+	node := func(maxDevices int, own ...vitals.Definition) (storage.Store, error) {
+		return openOne(o, maxDevices, own...)
 	}
 	closeAll := func() {
 		for _, s := range open {
@@ -118,8 +120,13 @@ func newHarness(t testing.TB, server *pgtest.Server, killing bool, change ...fun
 		OpenLimited: func(maxDevices int) (storage.Store, error) { return node(maxDevices) },
 		OpenSigns:   func(own []vitals.Definition) (storage.Store, error) { return node(0, own...) },
 		OpenNode:    func() (storage.Store, error) { return node(0) },
-		Concurrent:  true,
-		Disturb:     net.BreakAll,
+		OpenChanges: func(own []vitals.Definition) (storage.Store, error) {
+			o := o
+			o.ChangesKeep = time.Hour
+			return openOne(o, 0, own...)
+		},
+		Concurrent: true,
+		Disturb:    net.BreakAll,
 		Crash: func(int, uint64) {
 			if killing {
 				server.Kill()

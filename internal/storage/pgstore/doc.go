@@ -25,7 +25,8 @@
 //	        writer        remover             groups; erasures and expiry
 //	       /      \      /       \
 //	registry     partitions     subjects      known devices; locked and detached partitions; assignments
-//	                                |
+//	                                |    \
+//	                                |     feed    what has changed, for consumers
 //	                             reader       latest values, pages, devices
 //
 //	  changelog, keeper, recall, dictionary   removals; what to remember; what was acknowledged; signs
@@ -62,7 +63,7 @@
 //     the segment that may have it into rows again, with a lock that the sealer waits for. TestConformanceSealed checks it.
 //   - Lock order. A transaction locks, in this order: the sealer's lock, the table of readings (both before it has a
 //     number), its partitions, rows of erasing, segments, records by their keys, what it inserts by keys, devices by
-//     their advisory locks, and assignments. Removals do so, too. A record that another node has inserted meanwhile is
+//     their advisory locks, assignments, and the advisory lock of events. Removals do so, too. A record that another node has inserted meanwhile is
 //     locked late: that may be a deadlock, which PostgreSQL ends, and the next attempt expects nothing. TestLockOrder,
 //     TestLockOrderTable, TestLockOrderErasing and TestRemovalsBesideGroups check it.
 //   - All partitions. The last transaction of a removal has a connection that is newer than all partitions. Connections for reading are checked
@@ -78,6 +79,12 @@
 //   - Closed partitions. A partition that is locked or detached holds up no readings of others: a transaction waits
 //     for a second, then looks which one it is, and is sent without the readings of that one. Then look-ups name
 //     the partition that they read for a minute. TestClosedPartition checks it.
+//   - Delivered. A row of readings or segments has a number of a transaction that is not below that of any of its readings; a segment that
+//     becomes rows again has changed. So what a snapshot does not see is found by these numbers: snapshot.since. TestSince checks it.
+//   - Proven. What a consumer is told was read in a transaction that has seen the proofs of the consumer's positions, and a proof was committed
+//     after it, on the same connection. TestChangesForgotten checks it.
+//   - Events in order. Events are added under a lock that is the last one of a transaction, but for its mark, so their numbers follow
+//     the order of commits. TestConformance/changes checks it.
 //   - Primary only. Every connection is to a server that accepts writes; replicas may show
 //     commits in another order.
 //
@@ -93,7 +100,8 @@
 // readings with it are rejected for later. What names all columns, the view and the functions rows_of and cut_segments, is defined in the schema, together with
 // them: a node that does not know a sign moves no reading without its value.
 //
-// The columns changed have the number of the transaction that wrote a reading last, of segments the greatest of its readings.
+// The columns changed have the number of the transaction that wrote a reading last, of segments the greatest of its readings. The table events has
+// what changes besides readings, proofs has the rows of which cursors name one, and cursor_key the key of cursors.
 //
 // The table erasing has the erasures that are not finished. The table marks has the numbers of each node's last transactions, changes what every node remembers, and losses what none could put back.
 //

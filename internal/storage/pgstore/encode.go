@@ -155,4 +155,5 @@ func checkSizes(row [][]byte, sizes []int) error {
 var errTypes = fmt.Errorf("%w: PostgreSQL returned values of other types than the schema has", storage.ErrCorrupt)
 
 func decodeInt16(b []byte) int16 { return int16(binary.BigEndian.Uint16(b)) }
+func decodeInt32(b []byte) int32 { return int32(binary.BigEndian.Uint32(b)) }
 func decodeInt64(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }

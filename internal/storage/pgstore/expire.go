@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -15,16 +16,22 @@ type expired struct {
 	devices  []string
 	after    string // the next transaction begins after this device
 	more     bool   // there may be one
+
+	unannounced bool // the event comes first: nothing was removed
 }
 
-// expireSome removes what is due of the devices after one, as far as one transaction goes.
-func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64) (expired, error) {
+// expireSome removes what is due of the devices after one, as far as one transaction goes. If announced is not set, it
+// only looks whether anything is.
+func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64, announced bool) (expired, error) {
 	if err := s.sql.meetSealer(tx); err != nil {
 		return expired{}, err
 	}
 	due, err := s.sql.dueDevices(tx, after, beforeUnixMs)
 	if err != nil || len(due) == 0 {
 		return expired{after: after}, err
+	}
+	if !announced {
+		return expired{after: after, more: true, unannounced: true}, nil
 	}
 	p := planExpiry(due, after, atMost)
 	readings, err := s.sql.removeDue(tx, &p, beforeUnixMs)
@@ -157,5 +164,10 @@ func (q *statements) removeDue(tx pgx.Tx, p *expiryPlan, beforeUnixMs int64) (re
 		CROSS JOIN LATERAL (SELECT r.time_ms FROM SCHEMA.readings AS r
 			WHERE r.device = k.device AND r.time_ms < until.ms ORDER BY r.time_ms LIMIT $3) AS due
 		WHERE r.device = k.device AND r.time_ms = due.time_ms`), p.devices, beforeUnixMs, p.rows)
+	if err == nil && len(p.unseal.devices) > 0 {
+		// Consumers do not get what has expired and is left, though the transaction has made rows of it.
+		_, err = tx.Exec(ctx, q.of(fmt.Sprintf(`UPDATE SCHEMA.readings SET changed = %d
+			WHERE device = ANY($1) AND time_ms < $2 AND changed = `+transaction, firstTransaction)), p.devices, beforeUnixMs)
+	}
 	return inWhole + inCut + tag.RowsAffected(), err
 }

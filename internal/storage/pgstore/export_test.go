@@ -115,3 +115,13 @@ func Owe(s *Store, partition int64) (owed int, err error) {
 	})
 	return len(s.repairer.debts), err
 }
+
+// Proofs returns how often a store has proven what it has read.
+func Proofs(s *Store) int64 {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	return s.feed.proofs.number
+}
+
+// TidyEvents removes old events.
+func TidyEvents(s *Store) error { return s.tidyEvents(context.Background()) }

@@ -82,6 +82,10 @@ type Options struct {
 	// SealAtLeast is the smallest number of readings of a segment, unless they have waited for a week. 0 means DefaultSealAtLeast.
 	SealAtLeast int
 
+	// ChangesKeep is how long events are kept: assignments, erasures, expiries and definitions of signs. The event of an
+	// erasure has the name of its device. 0 keeps none, and makes all positions unknown whenever there would have been one.
+	ChangesKeep time.Duration
+
 	// Schema is the name of the schema. "" means DefaultSchema.
 	Schema string
 
@@ -206,6 +210,7 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	write.ConnConfig.StatementCacheCapacity = max(write.ConnConfig.StatementCacheCapacity, 64)
 	read = write.Copy()
 	read.MaxConns = Readers
+	read.ConnConfig.OnNotice = noteWarning // of proofs
 	read.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return connectedToRead(ctx, s, conn) }
 	read.ConnConfig.DialFunc = o.Dial
 	write.MaxConns = writers + 1 // and the sealer

@@ -258,9 +258,12 @@ func (s *partitions) list(conn *pgx.Conn) ([]int64, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
+// errUnannounced rolls back an expiry whose event is not there yet.
+var errUnannounced = errors.New("the event of the expiry comes first")
+
 // drop drops a partition with at most atMost readings, and returns their number and
-// devices. It leaves a partition alone that is in use for long.
-func (s *partitions) drop(conn *pgx.Conn, n, atMost int64) (readings int64, devices []string, err error) {
+// devices. If it has any, and they were not announced, it returns errUnannounced. It leaves a partition alone that is in use for long.
+func (s *partitions) drop(conn *pgx.Conn, n, atMost int64, announced bool) (readings int64, devices []string, err error) {
 	ctx := context.Background()
 	table := fmt.Sprintf("%s.%s%d", s.opt.Schema, partitionPrefix, n)
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -282,8 +285,11 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64) (readings int64, devi
 		if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT $1) AS r", table), max(atMost, 0)+1).Scan(&readings); err != nil {
 			return err
 		}
-		if readings > atMost {
+		switch {
+		case readings > atMost:
 			return errKept
+		case readings > 0 && !announced:
+			return errUnannounced
 		}
 		rows, err := tx.Query(ctx, "SELECT DISTINCT device FROM "+table)
 		if err != nil {
@@ -297,6 +303,9 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64) (readings int64, devi
 	})
 	if state := sqlState(err); state == lockNotAvailable || state == noTable || errors.Is(err, errKept) { // another node has dropped it
 		return 0, nil, nil
+	}
+	if errors.Is(err, errUnannounced) {
+		return readings, nil, err
 	}
 	s.known.Delete(n)
 	return readings, devices, err

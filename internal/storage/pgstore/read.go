@@ -277,6 +277,16 @@ func (s *reader) Scan(ctx context.Context, r storage.Range, dst []storage.Record
 // scan fills dst with records from rows and from segments, which together have more times as many readings. It reports whether these
 // were enough: they may not be if times of segments overlap.
 func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record, more int) (n int, whole bool, err error) {
+	return s.scanIn(ctx, s.read, true, r, dst, more)
+}
+
+// A sender sends statements together: a connection, a pool, or a transaction.
+type sender interface {
+	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
+}
+
+// scanIn is scan with a connection. If alone is not set, it is in a transaction, which has the table.
+func (s *reader) scanIn(ctx context.Context, conn sender, alone bool, r storage.Range, dst []storage.Record, more int) (n int, whole bool, err error) {
 	most := more * (16 + len(dst)/64) // segments
 	q := s.sql.reading.Load()
 	sql, segments, boundMs := q.scan, q.segments, max(r.FromUnixMs, 0)-maxSpanMs
@@ -284,13 +294,17 @@ func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record
 		sql, segments, boundMs = q.scanDown, q.segmentsDown, min(r.ToUnixMs, math.MaxInt64-maxSpanMs)+maxSpanMs
 	}
 	var b pgx.Batch // one transaction, and so one snapshot: the sealer moves records
-	b.Queue("BEGIN")
-	b.Queue(s.sql.share)
+	if alone {
+		b.Queue("BEGIN")
+		b.Queue(s.sql.share)
+	}
 	b.Queue(q.shown, r.Device.String(), r.FromUnixMs, r.ToUnixMs)
 	b.Queue(segments, r.Device.String(), r.FromUnixMs, r.ToUnixMs, most, boundMs, more*len(dst))
 	b.Queue(sql, r.Device.String(), r.FromUnixMs, r.ToUnixMs, len(dst))
-	b.Queue("COMMIT")
-	results := s.read.SendBatch(ctx, &b)
+	if alone {
+		b.Queue("COMMIT")
+	}
+	results := conn.SendBatch(ctx, &b)
 	defer func() {
 		if closeErr := results.Close(); err == nil {
 			err = closeErr
@@ -298,7 +312,7 @@ func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record
 	}()
 	var erasing bool
 	var signs int32
-	for range 2 {
+	for i := 0; alone && i < 2; i++ {
 		if _, err = results.Exec(); err != nil {
 			return 0, false, err
 		}

@@ -251,8 +251,11 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 			err = s.sees(ctx, tx, conn.PgConn())
 		}
 		gone := false
+		var worn []storage.Assignment
 		if err == nil && erased != nil {
-			readings, gone, err = s.removeErased(tx, erased)
+			if worn, err = s.subjects.queryAssignments(ctx, tx, assignmentsOfDevice, erased.Device.String()); err == nil {
+				readings, gone, err = s.removeErased(tx, erased)
+			}
 		}
 		if err != nil {
 			return err
@@ -276,9 +279,17 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		if c.before, _, err = s.sql.queryMarks(ctx, tx, ""); err != nil {
 			return err
 		}
-		if err = (changelog{s.database}).insertChange(tx, *c); err == nil {
-			generation, err = s.marks.set(tx, s.sql, k)
+		if err = (changelog{s.database}).insertChange(tx, *c); err != nil {
+			return err
 		}
+		// Nothing was there, and nobody has been told of it, unless an earlier attempt has removed it, with the event.
+		absent := readings == 0 && erased.Readings == 0 && devices == 0 && len(worn) == 0 && !erased.OfValues()
+		if !gone && !absent {
+			if err = s.addErased(tx, erased, worn); err != nil {
+				return err
+			}
+		}
+		generation, err = s.marks.set(tx, s.sql, k)
 		return err
 	})
 	return readings, devices, generation, err
@@ -372,7 +383,8 @@ func (s *remover) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x sto
 
 func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry) error {
 	var touched []string
-	err := s.dropPartitions(ctx, beforeUnixMs, atMost, x, &touched)
+	announced := false // the event of this expiry is there
+	err := s.dropPartitions(ctx, beforeUnixMs, atMost, x, &touched, &announced)
 	for after, more := "", true; err == nil && more; {
 		if err = ctx.Err(); err != nil {
 			break
@@ -387,11 +399,15 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 				if err = s.sees(context.Background(), tx, conn.PgConn()); err != nil {
 					return err
 				}
-				some, err = s.expireSome(tx, after, beforeUnixMs, atMost-x.Readings)
+				some, err = s.expireSome(tx, after, beforeUnixMs, atMost-x.Readings, announced)
 				return err
 			})
 		})
 		s.noteUnknown(t)
+		if err == nil && some.unannounced {
+			err, announced = s.announceExpiry(beforeUnixMs), true
+			continue
+		}
 		if err == nil {
 			x.Readings += some.readings
 			touched = append(touched, some.devices...)
@@ -491,7 +507,7 @@ func (s *remover) forgetEmpty(ctx context.Context, devices []string, x *storage.
 }
 
 // dropPartitions drops the oldest partitions whose readings are all due.
-func (s *remover) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry, touched *[]string) error {
+func (s *remover) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry, touched *[]string, announced *bool) error {
 	var numbers []int64
 	if err := s.try().run(func(conn *pgx.Conn) (err error) {
 		numbers, err = s.partitions.list(conn)
@@ -509,10 +525,20 @@ func (s *remover) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64
 		var readings int64
 		var devices []string
 		t := s.try()
-		err := t.run(func(conn *pgx.Conn) (err error) {
-			readings, devices, err = s.partitions.drop(conn, n, atMost-x.Readings)
+		drop := func(conn *pgx.Conn) (err error) {
+			readings, devices, err = s.partitions.drop(conn, n, atMost-x.Readings, *announced)
+			if errors.Is(err, errUnannounced) {
+				return nil // the outcome is known
+			}
 			return err
-		})
+		}
+		err := t.run(drop)
+		if err == nil && readings > 0 && !*announced {
+			if err = s.announceExpiry(beforeUnixMs); err == nil {
+				*announced = true
+				err = t.run(drop)
+			}
+		}
 		s.noteUnknown(t)
 		if err != nil {
 			return err

@@ -161,7 +161,7 @@ func (r *repair) prepare() error {
 				return err
 			}
 		}
-		if err := (dictionary{r.database}).write(ctx, tx, true); err != nil {
+		if _, err := (dictionary{r.database}).write(ctx, tx, true); err != nil {
 			return err
 		}
 		return dictionary{r.database}.add(ctx, tx)
@@ -266,6 +266,9 @@ func (r *repair) finish() error {
 	if err := r.step(func(tx pgx.Tx) (err error) {
 		if err = r.raise(tx, to, time.Now().UnixMilli()); err == nil {
 			generation, err = changelog{r.database}.nextGeneration(tx)
+		}
+		if err == nil && r.needed {
+			err = r.addGap(tx)
 		}
 		return err
 	}); err != nil {

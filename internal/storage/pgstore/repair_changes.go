@@ -113,6 +113,9 @@ func (r *repair) repeat(c *change) error {
 		if err == nil {
 			err = (changelog{r.database}).insertChange(tx, *c)
 		}
+		if err == nil {
+			err = r.addGap(tx)
+		}
 		return err
 	})
 	if err != nil {

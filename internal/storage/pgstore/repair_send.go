@@ -272,18 +272,18 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 		if _, err := a.Admit(all); err != nil {
 			return false, nil // another one overlaps it
 		}
-		err = r.sql.putIn(tx, all, *a)
+		_, err = r.sql.putIn(tx, all, *a) // finish adds a gap
 		return err == nil, err
 	case all[i].ToUnixMs == a.ToUnixMs:
 		if a.By == storage.ByHand && all[i].By != a.By {
-			err = r.sql.putIn(tx, all, *a)
+			_, err = r.sql.putIn(tx, all, *a) // finish adds a gap
 		}
 		return err == nil, err
 	case all[i].ToUnixMs == storage.OpenEnd || slices.Contains(earlier, all[i].ToUnixMs):
 		if a.AdmitEnd(all) != nil {
 			return false, nil
 		}
-		err = r.sql.putIn(tx, all, *a)
+		_, err = r.sql.putIn(tx, all, *a) // finish adds a gap
 		return err == nil, err
 	}
 	return open, nil // it was ended since

@@ -68,6 +68,7 @@ CREATE TABLE SCHEMA.segments (
 	PRIMARY KEY (device, last_ms)
 ) WITH (toast_tuple_target = 512);
 CREATE INDEX ON SCHEMA.segments (device, first_ms);
+CREATE INDEX ON SCHEMA.segments USING brin (changed);
 
 -- devices has also a column for each sign, named like its field with _ms at the end: the time of a reading with it; there may be later ones. NULL: not known.
 CREATE TABLE SCHEMA.devices (
@@ -129,6 +130,38 @@ CREATE TABLE SCHEMA.changes (
 	gateway    text COLLATE "C" NOT NULL DEFAULT '', -- of 7: only readings that name it; empty: all
 	shared     boolean NOT NULL DEFAULT false       -- of 7: also those that another gateway has completed
 );
+
+-- events has what consumers of changes are told besides readings: see changed.go. Numbers have no gaps, and follow the order of commits.
+CREATE TABLE SCHEMA.events (
+	number   bigint PRIMARY KEY,
+	kind     smallint NOT NULL, -- 0: positions from before it are not known, 1: nothing, 2 and more: see events.go
+	at_ms    bigint NOT NULL,   -- when, by the server's clock, Unix ms
+	changed  bigint NOT NULL,   -- as in readings
+	seen     text NOT NULL,     -- pg_current_snapshot() of the transaction
+	device   text COLLATE "C" NOT NULL DEFAULT '',
+	subjects text NOT NULL DEFAULT '', -- with commas between them
+	from_ms  bigint NOT NULL DEFAULT 0,
+	to_ms    bigint NOT NULL DEFAULT 0, -- exclusive
+	signs    bigint NOT NULL DEFAULT 0, -- bits
+	remains  boolean NOT NULL DEFAULT false -- values from other gateways do
+);
+CREATE INDEX ON SCHEMA.events (device) WHERE device <> '';
+CREATE INDEX ON SCHEMA.events (number) WHERE kind = 0;
+CREATE INDEX ON SCHEMA.events (number) WHERE kind = 5;
+INSERT INTO SCHEMA.events VALUES (1, 0, (extract(epoch FROM now()) * 1000)::bigint, pg_current_xact_id()::text::bigint, pg_current_snapshot()::text);
+
+-- proofs has for each server that has read changes how often it has committed a row after it had read some: cursors name
+-- one. changed is that of the row's last update, and so the row's own xmin unless the row was copied from another database.
+CREATE TABLE SCHEMA.proofs (
+	id      bigint PRIMARY KEY, -- random
+	number  bigint NOT NULL,
+	at_ms   bigint NOT NULL,    -- by the database's clock, Unix ms
+	changed bigint NOT NULL
+) WITH (fillfactor = 10);
+
+-- cursor_key has the random key with which cursors are encrypted.
+CREATE TABLE SCHEMA.cursor_key (key bytea NOT NULL);
+INSERT INTO SCHEMA.cursor_key VALUES (sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')));
 
 -- losses has what was acknowledged and could not be put back.
 CREATE TABLE SCHEMA.losses (
@@ -212,9 +245,9 @@ FROM SCHEMA.segments AS s CROSS JOIN LATERAL ` + flat + ` CROSS JOIN LATERAL gen
 CREATE OR REPLACE FUNCTION SCHEMA.readings_between(from_ms bigint, to_ms bigint) RETURNS SETOF SCHEMA.all_readings LANGUAGE sql STABLE PARALLEL SAFE ROWS 1000 AS
 	'SELECT * FROM SCHEMA.all_readings AS r WHERE r.stored_to_ms >= $1 AND r.stored_from_ms < $2 AND r.time_ms >= $1 AND r.time_ms < $2';
 
--- rows_of returns the readings of a segment as rows.
+-- rows_of returns the readings of a segment as rows that the transaction has changed: consumers of changes find what moves.
 CREATE OR REPLACE FUNCTION SCHEMA.rows_of(segment SCHEMA.segments) RETURNS SETOF SCHEMA.readings LANGUAGE sql STABLE ROWS 500 AS $$
-SELECT s.device, ` + timeMs + ", " + timeMs + ` + s.delay_ms + SCHEMA.number_at(b.delays, i), s.changed, nullif(s.completed_ms + SCHEMA.number_at(b.completed, i), 0), s.utc_offset, s.shared, s.gateway,
+SELECT s.device, ` + timeMs + ", " + timeMs + ` + s.delay_ms + SCHEMA.number_at(b.delays, i), ` + transaction + `, nullif(s.completed_ms + SCHEMA.number_at(b.completed, i), 0), s.utc_offset, s.shared, s.gateway,
 	` + q.each(signs, "SCHEMA.number_at(b.NAME, i)::integer", ", ") + `
 FROM (SELECT ($1).* OFFSET 0) AS s CROSS JOIN LATERAL ` + flat + ` CROSS JOIN LATERAL generate_series(0, s.n - 1) AS i $$;
 
@@ -286,11 +319,12 @@ func (s *database) upgrade(from int) error {
 	return fmt.Errorf("%w: schema %s has version %d, and this program knows version %d: use a newer pulsegate", storage.ErrFormat, s.opt.Schema, from, schemaVersion)
 }
 
-// version returns the version of the schema; 0 if there is none. Those of before release 0.1.0, which have numbers of their own, have a table or a
-// view meta.
+// version returns the version of the schema; 0 if there is none. Those of before release 0.1.0 have a table or a
+// view meta, and numbers of their own, or no table events.
 func (s *database) version(ctx context.Context, conn *pgx.Conn) (version int, unreleased bool, err error) {
 	var exists bool
-	if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL", s.opt.Schema+".state", s.opt.Schema+".meta").Scan(&exists, &unreleased); err != nil {
+	if err := conn.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL OR to_regclass($1) IS NOT NULL AND to_regclass($3) IS NULL`,
+		s.opt.Schema+".state", s.opt.Schema+".meta", s.opt.Schema+".events").Scan(&exists, &unreleased); err != nil {
 		return 0, false, err
 	}
 	table := "state"
@@ -327,6 +361,8 @@ type readStatements struct {
 	record, segment string // columns of a row r of readings that decodeRecord decodes, and of a row s of segments that decodeSegment does
 
 	device, devices, latest, scan, scanDown, segments, segmentsDown, shown string
+
+	changedIn, copied, changedSegments, copiedSegments string // of changes; see changedVisit
 }
 
 // writeStatements name the signs that this server has ever stored: in all its life, there are at most as many of them as there are signs.
@@ -471,8 +507,24 @@ WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $
 	FROM (SELECT * FROM SCHEMA.segments WHERE device = $1 AND EDGE $5 AND last_ms >= $2 AND first_ms < $3 ORDER BY ORDERED LIMIT $4) AS s
 	WINDOW w AS (ORDER BY ORDERED)) AS s WHERE s.before < $6`
 	r.segments = q.of(strings.NewReplacer("START", "first_ms", "WHOLE", "first_ms >= $2", "EDGE", "first_ms >", "ORDERED", "first_ms").Replace(segments))
+	q.changes(r)
 	r.segmentsDown = q.of(strings.NewReplacer("START", "last_ms", "WHOLE", "last_ms < $3", "EDGE", "last_ms <", "ORDERED", "last_ms DESC").Replace(segments))
 	return r
+}
+
+// changes sets the statements of changes. The first columns are what else is needed of a row or a segment.
+func (q *statements) changes(r *readStatements) {
+	const key = "x.device >= $1 AND x.device < $2 AND (x.device, x.%s) > ($3, $4)"
+	rows := "SELECT x.*, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = x.device), 0) AS known FROM SCHEMA.readings AS x WHERE " + fmt.Sprintf(key, "time_ms")
+	read := "SELECT r.device, r.known, r.changed, " + r.record + " FROM r ORDER BY r.device, r.time_ms"
+	r.changedIn = q.of("WITH r AS MATERIALIZED (" + rows + inWindow + ") " + read)
+	r.copied = q.of("SELECT r.device, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = r.device), 0), r.changed, " + r.record + " FROM SCHEMA.readings AS r WHERE " +
+		strings.ReplaceAll(fmt.Sprintf(key, "time_ms"), "x.", "r.") + " ORDER BY r.device, r.time_ms")
+	segments := "SELECT x.* FROM SCHEMA.segments AS x WHERE " + fmt.Sprintf(key, "last_ms")
+	read = "SELECT s.device, s.changed, " + r.segment + " FROM s ORDER BY s.device, s.first_ms, s.last_ms"
+	r.changedSegments = q.of("WITH s AS MATERIALIZED (" + segments + inWindow + ") " + read)
+	r.copiedSegments = q.of("SELECT s.device, s.changed, " + r.segment + " FROM SCHEMA.segments AS s WHERE " +
+		strings.ReplaceAll(fmt.Sprintf(key, "last_ms"), "x.", "s.") + " ORDER BY s.device, s.first_ms, s.last_ms")
 }
 
 // remembered is the condition that state and marks have at least what a server, $1, knows: the numbers of its slots, $5, the

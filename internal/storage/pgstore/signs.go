@@ -36,7 +36,11 @@ func (s dictionary) open(ctx context.Context, conn *pgx.Conn) error {
 			if err := s.signs.Define(s.opt.Signs); err != nil {
 				return err
 			}
-			return s.write(ctx, tx, false)
+			defined, err := s.write(ctx, tx, false)
+			if err == nil {
+				err = s.addEvents(tx, defined...)
+			}
+			return err
 		}); err != nil {
 			return err
 		}
@@ -184,15 +188,15 @@ func (s dictionary) renew(ctx context.Context) error {
 }
 
 // write writes the definitions that are not retired and differ from those in the database, and if retired is set, those that are
-// retired and that it lacks.
-func (s dictionary) write(ctx context.Context, tx pgx.Tx, retired bool) error {
+// retired and that it lacks. It returns the events of those that it has written.
+func (s dictionary) write(ctx context.Context, tx pgx.Tx, retired bool) (events []storage.Change, err error) {
 	text, err := storage.EncodeSigns(s.signs)
 	if err != nil || text == nil {
-		return err
+		return nil, err
 	}
 	var definitions []jsontext.Value
 	if err := json.Unmarshal(text, &definitions); err != nil {
-		return err
+		return nil, err
 	}
 	for sg, d := range s.signs.All() {
 		if !d.Own() {
@@ -203,10 +207,14 @@ func (s dictionary) write(ctx context.Context, tx pgx.Tx, retired bool) error {
 		if d.Retired && !retired {
 			continue
 		}
-		if _, err := tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.signs AS s VALUES ($1, $2)
-			ON CONFLICT (number) DO UPDATE SET definition = excluded.definition WHERE s.definition <> excluded.definition AND NOT $3`), int16(sg), string(definition), d.Retired); err != nil {
-			return err
+		tag, err := tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.signs AS s VALUES ($1, $2)
+			ON CONFLICT (number) DO UPDATE SET definition = excluded.definition WHERE s.definition <> excluded.definition AND NOT $3`), int16(sg), string(definition), d.Retired)
+		if err != nil {
+			return nil, err
+		}
+		if tag.RowsAffected() > 0 {
+			events = append(events, storage.Change{Kind: storage.ChangeSign, Signs: 1 << sg})
 		}
 	}
-	return nil
+	return events, nil
 }

@@ -24,6 +24,7 @@ type Store struct {
 	*writer
 	*mover
 	*healer
+	*feed
 
 	repairer *repairer
 
@@ -35,6 +36,7 @@ var (
 	_ storage.Store    = (*Store)(nil)
 	_ storage.Remover  = (*Store)(nil)
 	_ storage.Subjects = (*Store)(nil)
+	_ storage.Changes  = (*Store)(nil)
 )
 
 // Open connects to the database, and creates its schema if there is none. The error wraps
@@ -48,6 +50,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	db.unswept.Store(true)
 	r, p := &reader{db}, &partitions{database: db, createWithin: "500ms", shut: map[int64]time.Time{}}
 	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}, healer: &healer{changelog{db}}}
+	s.feed = newFeed(r, s.subjects)
 	s.remover = &remover{db, s.subjects, p}
 	s.writer = &writer{database: db, registry: registry{known: map[vitals.Name]*known{}, settlesFor: settlesFor}, partitions: p, works: sync.Pool{New: func() any { return &work{} }}}
 	s.repairer = &repairer{database: db, writer: s.writer, remover: s.remover, debts: map[int64]*debt{}}
@@ -73,6 +76,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	s.probe(ctx) // from now on the store has a connection, and so the lock of its nodes
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.watched.Go(func() { s.watch(ctx) })
+	s.watched.Go(func() { s.feed.run(ctx) })
 	if opt.SealAfter > 0 && opt.Move == 0 {
 		s.watched.Go(func() { sealer{db, p}.run(ctx) })
 	}
@@ -82,11 +86,14 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 // watchEvery is the interval at which watch asks the database.
 const watchEvery = time.Second
 
+// tidyEvery is how often old events are removed.
+const tidyEvery = 5 * time.Minute
+
 // watch asks the database regularly, and repairs it when no host has everything for a while.
 func (s *Store) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	triedColumns := time.Now()
+	triedColumns, tidied := time.Now(), time.Time{}
 	for forgot := 0; ; {
 		select {
 		case <-tick.C:
@@ -108,6 +115,9 @@ func (s *Store) watch(ctx context.Context) {
 			if now := time.Now(); now.Sub(triedColumns) > columnsEvery {
 				dictionary{s.database}.retry(ctx)
 				triedColumns = now
+			}
+			if time.Since(tidied) > tidyEvery && s.tidyEvents(ctx) == nil {
+				tidied = time.Now()
 			}
 			s.repairer.payDebts()
 			s.repairer.noticeCopy(ctx)

@@ -125,6 +125,11 @@ func (l memoryLog) Horizons() []storage.Horizon {
 	return m.changes.expired
 }
 
+// ReadChanges implements [storage.Changes].
+func (l memoryLog) ReadChanges(ctx context.Context, from, to *storage.Position, do func(storage.ChangeReader) error) error {
+	return storage.ReadKnown(ctx, l.m, from, to, do)
+}
+
 // VisitEvents implements [storage.Changes].
 func (l memoryLog) VisitEvents(ctx context.Context, after, last uint64, visit func(*storage.Change) bool) error {
 	m := l.m

@@ -1,0 +1,234 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Kinds of events. Others are those of [storage.Change].
+const (
+	eventGap  int16 = iota // something was not recorded, or put back: positions from before it are not known
+	eventMark              // nothing; what is left of an event whose content was erased
+)
+
+// eventsLock returns the key of the advisory lock of those who add events.
+func (s *database) eventsLock() int64 { return lockKey("events", s.opt.Schema) }
+
+// addEvents adds events to a transaction. It must be the last that locks anything in it, but for the mark: until the
+// commit no other transaction adds events, so that numbers follow the order of commits. A server that keeps none adds
+// a gap in their place.
+func (s *database) addEvents(tx querier, events ...storage.Change) error {
+	if len(events) == 0 {
+		return nil
+	}
+	if s.opt.ChangesKeep <= 0 {
+		return s.addGap(tx)
+	}
+	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
+		return err
+	}
+	return s.insertEvents(tx, events)
+}
+
+// addGap is addEvents for a gap.
+func (s *database) addGap(tx querier) error {
+	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
+		return err
+	}
+	return s.insertEvents(tx, []storage.Change{{Kind: storage.ChangeKind(eventGap)}})
+}
+
+// insertEvents inserts events. The transaction has the lock.
+func (s *database) insertEvents(tx querier, events []storage.Change) error {
+	var kinds []int16
+	var devices, subjects []string
+	var from, to, signs []int64
+	var left []bool
+	for i := range events {
+		e := &events[i]
+		all := e.Subjects
+		if e.Subject != "" {
+			all = []storage.Subject{e.Subject}
+		}
+		kinds, devices = append(kinds, int16(e.Kind)), append(devices, e.Device.String())
+		subjects, left = append(subjects, joinSubjects(all)), append(left, e.Left)
+		from, to, signs = append(from, e.FromUnixMs), append(to, e.ToUnixMs), append(signs, int64(e.Signs))
+	}
+	return run(tx, s.sql.of(`INSERT INTO SCHEMA.events (number, kind, at_ms, changed, seen,
+			device, subjects, from_ms, to_ms, signs, remains)
+		SELECT (SELECT max(number) FROM SCHEMA.events) + k.i, k.kind, $1::bigint, `+transaction+`,
+			pg_current_snapshot()::text, k.device, k.subjects, k.from_ms, k.to_ms, k.signs, k.remains
+		FROM unnest($2::smallint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::boolean[])
+			WITH ORDINALITY AS k(kind, device, subjects, from_ms, to_ms, signs, remains, i)`),
+		time.Now().UnixMilli(), kinds, devices, subjects, from, to, signs, left)
+}
+
+func joinSubjects(all []storage.Subject) string {
+	var b strings.Builder
+	for i, s := range all {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(string(s))
+	}
+	return b.String()
+}
+
+// eventColumns are those that eachEvent reads.
+const eventColumns = "number, kind, device, subjects, from_ms, to_ms, signs, remains"
+
+// eachEvent calls visit with the events that a query finds.
+func (s *database) eachEvent(ctx context.Context, q querier, visit func(*storage.Change), where string,
+	args ...any) error {
+	rows, err := q.Query(ctx, s.sql.of("SELECT "+eventColumns+" FROM SCHEMA.events "+where), args...)
+	if err != nil {
+		return err
+	}
+	var number, signs int64
+	var kind int16
+	var device, subjects string
+	var from, to int64
+	var left bool
+	_, err = pgx.ForEachRow(rows, []any{&number, &kind, &device, &subjects, &from, &to, &signs, &left}, func() error {
+		e := storage.Change{Number: uint64(number), Kind: storage.ChangeKind(kind), FromUnixMs: from, ToUnixMs: to}
+		e.Signs, e.Left = uint32(signs), left
+		if device != "" {
+			var err error
+			if e.Device, err = vitals.ParseName(device); err != nil {
+				return fmt.Errorf("%w: device of an event", storage.ErrCorrupt)
+			}
+		}
+		if subjects != "" {
+			for text := range strings.SplitSeq(subjects, ",") {
+				e.Subjects = append(e.Subjects, storage.Subject(text))
+			}
+		}
+		if e.Kind == storage.ChangeAssigned || e.Kind == storage.ChangeUnassigned {
+			if len(e.Subjects) != 1 {
+				return fmt.Errorf("%w: subject of an event", storage.ErrCorrupt)
+			}
+			e.Subject, e.Subjects = e.Subjects[0], nil
+		}
+		visit(&e)
+		return nil
+	})
+	return err
+}
+
+// addErased adds the event of an erasure, and removes the content of earlier ones that it makes pointless. all are the
+// assignments of the device before it. The event of an erased device also names the subjects whose assignments have
+// ended: who has not seen the end learns it from this event.
+func (s *database) addErased(tx querier, erased *storage.Erasure, all []storage.Assignment) error {
+	x := storage.ErasedEvent(erased, all)
+	if s.opt.ChangesKeep <= 0 || erased.OfValues() {
+		return s.addEvents(tx, x)
+	}
+	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
+		return err
+	}
+	var pointless []int64
+	err := s.eachEvent(context.Background(), tx, func(old *storage.Change) {
+		switch old.Kind {
+		case storage.ChangeErased:
+			if !coversErased(erased, old) {
+				return
+			}
+			for _, subject := range old.Subjects {
+				x.Subjects = addSubject(x.Subjects, subject)
+			}
+		case storage.ChangeAssigned:
+			// What began before an erased assignment was another one.
+			within := x.FromUnixMs <= old.FromUnixMs && old.FromUnixMs < x.ToUnixMs
+			if erased.Subject != "" && (old.Subject != erased.Subject || !within) {
+				return
+			}
+		case storage.ChangeUnassigned:
+			if erased.Subject != "" { // what ended beyond it has still ended
+				return
+			}
+			x.Subjects = addSubject(x.Subjects, old.Subject)
+		}
+		pointless = append(pointless, int64(old.Number))
+	}, "WHERE device = $1 AND kind > 1 ORDER BY number", erased.Device.String())
+	if err == nil && len(pointless) > 0 {
+		err = run(tx, s.sql.of(fmt.Sprintf(`UPDATE SCHEMA.events SET kind = %d, device = '', subjects = '',
+			from_ms = 0, to_ms = 0, signs = 0, remains = false WHERE number = ANY($1)`, eventMark)), pointless)
+	}
+	if err != nil {
+		return err
+	}
+	return s.insertEvents(tx, []storage.Change{x})
+}
+
+func addSubject(all []storage.Subject, s storage.Subject) []storage.Subject {
+	if slices.Contains(all, s) {
+		return all
+	}
+	return append(all, s)
+}
+
+// coversErased reports whether an erasure of a device or an assignment also erases what the event of an earlier erasure
+// says: its times, and signs. That of an assignment keeps one that names another subject.
+func coversErased(erased *storage.Erasure, old *storage.Change) bool {
+	if old.FromUnixMs == 0 && old.ToUnixMs == storage.OpenEnd && old.Signs == 0 {
+		return false
+	}
+	if erased.Subject == "" {
+		return true
+	}
+	others := slices.ContainsFunc(old.Subjects, func(s storage.Subject) bool { return s != erased.Subject })
+	return !others && len(old.Subjects) > 0 && erased.FromUnixMs <= old.FromUnixMs && old.ToUnixMs <= erased.ToUnixMs
+}
+
+// announceExpiry adds the event of an expiry: what was stored before it, and measured before a time, has expired.
+// No group is being stored meanwhile.
+func (s *remover) announceExpiry(beforeUnixMs int64) error {
+	return s.try().run(func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+			err := s.sql.meetSealer(tx)
+			if err == nil {
+				err = s.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")
+			}
+			if err == nil {
+				err = s.addEvents(tx, storage.Change{Kind: storage.ChangeExpired, ToUnixMs: beforeUnixMs})
+			}
+			return err
+		})
+	})
+}
+
+// markEvery is how often an event marks the time, if there are none: see feed.PositionAt.
+const markEvery = time.Hour
+
+// tidyEvents removes events that are older than Options.ChangesKeep, but for the last one, and marks the time.
+func (s *database) tidyEvents(ctx context.Context) error {
+	if s.opt.ChangesKeep <= 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	now := time.Now()
+	return pgx.BeginTxFunc(ctx, s.read, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.events WHERE number <
+			(SELECT coalesce(min(number) FILTER (WHERE at_ms >= `+earlierMs+` - $2), max(number)) FROM SCHEMA.events)`), now.UnixMilli(), s.opt.ChangesKeep.Milliseconds()); err != nil {
+			return err
+		}
+		var latestMs int64
+		err := tx.QueryRow(ctx, s.sql.of("SELECT max(at_ms) FROM SCHEMA.events")).Scan(&latestMs)
+		if err != nil || now.UnixMilli() < latestMs+markEvery.Milliseconds() {
+			return err
+		}
+		return s.insertEvents(tx, []storage.Change{{Kind: storage.ChangeKind(eventMark)}})
+	})
+}

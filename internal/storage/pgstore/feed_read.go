@@ -1,0 +1,648 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// # Parts of a pass
+//
+// The readings of a pass are divided by the numbers of their transactions into windows, which are as wide as some
+// thousand readings need. Each window has two parts: rows, and then segments, in the order of devices and times. A row
+// that is sealed meanwhile is in a segment with the same number or a later one. A segment that becomes rows again has changed,
+// so the next pass delivers these. A copy has one window for everything.
+
+// A window is a part of changed readings: rows or segments with numbers from one on, of a width.
+type window struct {
+	from   int64
+	width  uint // its logarithm
+	sealed bool // segments
+	copies bool // all numbers
+}
+
+// Widths of windows.
+const (
+	firstWidth = 10
+	mostWidth  = 40
+	fewRows    = 1 << 10 // in a window, after which the next one is wider
+	manyRows   = 1 << 14 // after which it is narrower
+)
+
+// part returns the number of the part, which is not 0.
+func (w *window) part() uint64 {
+	n := uint64(w.from)<<8 | uint64(w.width)<<2 | 1<<1
+	if w.sealed {
+		n |= 1
+	}
+	if w.copies {
+		n |= 1 << 63
+	}
+	return n
+}
+
+func windowOf(part uint64) window {
+	return window{from: int64(part << 1 >> 9), width: uint(part >> 2 & 63), sealed: part&1 != 0, copies: part>>63 != 0}
+}
+
+// next moves w to the window after one in which n readings were found.
+func (w *window) next(n int) {
+	w.from, w.sealed = w.from+1<<w.width, false
+	switch {
+	case n < fewRows:
+		w.width = min(w.width+2, mostWidth)
+	case n > manyRows && w.width > 0:
+		w.width--
+	}
+}
+
+// recentPart is the part of readings that come from [recent]. Who continues after one of them elsewhere begins again.
+const recentPart = math.MaxUint64
+
+// A view reads for a consumer. It implements [storage.ChangeReader]. It begins its transaction when it needs it.
+type view struct {
+	f        *feed
+	ctx      context.Context
+	cancel   context.CancelFunc
+	from, to *storage.Position
+
+	conn   *pgxpool.Conn
+	tx     pgx.Tx // nil before begin
+	proven proofs
+
+	fromSeen, toSeen snapshot
+	expired          []expiredBefore
+
+	steps []delta // what recent has between the positions; nil if it has not
+}
+
+func (f *feed) view(ctx context.Context, from, to *storage.Position) *view {
+	v := &view{f: f, from: from, to: to}
+	v.ctx, v.cancel = context.WithTimeout(ctx, f.opt.Timeout)
+	return v
+}
+
+// begin begins the transaction, which sees the proofs of the positions.
+func (v *view) begin() (err error) {
+	if v.tx != nil {
+		return nil
+	}
+	if v.conn, err = v.f.read.Acquire(v.ctx); err != nil {
+		return &acquireError{err}
+	}
+	if v.tx, err = v.conn.BeginTx(v.ctx, pgx.TxOptions{BeginQuery: v.f.sql.begin}); err != nil {
+		return err
+	}
+	return v.f.known(v.ctx, v.tx, v.from, v.to)
+}
+
+// reach is begin, again and again while the connection breaks: it was broken, or the primary is another server now.
+func (v *view) reach() error {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		err := v.begin()
+		if err == nil || errors.Is(err, storage.ErrUnknownPosition) || v.ctx.Err() != nil || fateOf(err) == rejected {
+			return err
+		}
+		v.end()
+		select {
+		case <-time.After(pause):
+		case <-v.ctx.Done():
+			return err
+		}
+	}
+}
+
+// prove ends the transaction, and proves what it has read.
+func (v *view) prove() (err error) {
+	if err = v.tx.Commit(v.ctx); err == nil {
+		v.proven, err = v.f.prove(v.ctx, v.conn)
+	}
+	return err
+}
+
+// end ends what is left of the transaction.
+func (v *view) end() {
+	if v.tx != nil {
+		_ = v.tx.Rollback(v.ctx)
+	}
+	if v.conn != nil {
+		v.conn.Release()
+	}
+	v.tx, v.conn = nil, nil
+}
+
+func (v *view) close() {
+	v.end()
+	v.cancel()
+}
+
+// ReadChanges implements [storage.Changes].
+func (f *feed) ReadChanges(ctx context.Context, from, to *storage.Position, do func(storage.ChangeReader) error) error {
+	if err := f.enter(); err != nil {
+		return fmt.Errorf("read changes: %w", err)
+	}
+	defer f.calls.RUnlock()
+	err := f.readChanges(ctx, from, to, do, true)
+	if err != nil && !errors.Is(err, storage.ErrUnknownPosition) {
+		err = fmt.Errorf("read changes: %w", hide(err))
+	}
+	return err
+}
+
+// readChanges is ReadChanges for who has entered. If prove is not set, it does not prove what was read.
+func (f *feed) readChanges(ctx context.Context, from, to *storage.Position, do func(storage.ChangeReader) error,
+	prove bool) (err error) {
+	v := f.view(ctx, from, to)
+	defer v.close()
+	for _, p := range []struct {
+		at   *storage.Position
+		seen *snapshot
+	}{{from, &v.fromSeen}, {to, &v.toSeen}} {
+		if !p.at.IsZero() {
+			if *p.seen, err = decodeSnapshot(p.at.Snapshot); err != nil {
+				return err
+			}
+		}
+	}
+	f.mu.Lock()
+	h := &f.head.position
+	proven := func(p *storage.Position) bool { return p.Event == h.Event && p.Mark == h.Mark && p.Group <= h.Group }
+	if prove && proven(from) && proven(to) {
+		v.steps, _ = f.recent.between(from, to)
+	}
+	f.mu.Unlock()
+	if v.steps == nil {
+		if err := v.reach(); err != nil {
+			return err
+		}
+	}
+	if err = do(v); err != nil || v.tx == nil || !prove {
+		return err
+	}
+	if err = v.prove(); err != nil {
+		return err
+	}
+	for _, p := range []*storage.Position{from, to} {
+		if !p.IsZero() {
+			p.Mark, p.Group = uint64(v.proven.id), uint64(v.proven.number)
+		}
+	}
+	return nil
+}
+
+// Horizons implements [storage.ChangeReader].
+func (v *view) Horizons() []storage.Horizon { return nil }
+
+// mostExpiries bounds the expiries that are looked at. Each one removes what the ones before have left.
+const mostExpiries = 64
+
+// expiredOf returns what has expired.
+func (v *view) expiredOf(ctx context.Context) (all []expiredBefore, err error) {
+	rows, err := v.tx.Query(ctx, v.f.sql.of(`SELECT to_ms, changed FROM SCHEMA.events WHERE kind = 5
+		ORDER BY number DESC LIMIT $1`), mostExpiries)
+	if err != nil {
+		return nil, err
+	}
+	var x expiredBefore
+	_, err = pgx.ForEachRow(rows, []any{&x.beforeUnixMs, &x.transaction}, func() error {
+		if !slices.ContainsFunc(all, func(later expiredBefore) bool { return later.beforeUnixMs >= x.beforeUnixMs }) {
+			all = append(all, x)
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b expiredBefore) int { return int(a.transaction - b.transaction) })
+	return all, err
+}
+
+// hidden reports whether a reading has expired that a transaction has changed.
+func (v *view) hidden(timeUnixMs, transaction int64) bool {
+	for i := range v.expired {
+		if timeUnixMs < v.expired[i].beforeUnixMs && transaction < v.expired[i].transaction {
+			return true
+		}
+	}
+	return false
+}
+
+// VisitEvents implements [storage.ChangeReader].
+func (v *view) VisitEvents(_ context.Context, after, last uint64, visit func(*storage.Change) bool) error {
+	if v.steps != nil || after >= last { // no event is between them
+		return nil
+	}
+	if err := v.begin(); err != nil {
+		return err
+	}
+	const page = 256
+	for n := page; n == page; {
+		n = 0
+		var all []storage.Change
+		if err := v.f.eachEvent(v.ctx, v.tx, func(e *storage.Change) {
+			n++
+			all = append(all, *e)
+		}, "WHERE number > $1 AND number <= $2 AND kind > 1 ORDER BY number LIMIT $3",
+			int64(min(after, math.MaxInt64)), int64(min(last, math.MaxInt64)), page); err != nil {
+			return err
+		}
+		for i := range all {
+			e := &all[i]
+			if after = e.Number; e.Kind == storage.ChangeSign && e.Signs&^v.f.signs.Known() != 0 {
+				if err := (dictionary{v.f.database}).renew(v.ctx); err != nil { // another server has defined it
+					return err
+				}
+			}
+			if !visit(e) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// VisitAssignments implements [storage.ChangeReader].
+func (v *view) VisitAssignments(_ context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error {
+	for i := range v.steps {
+		for _, device := range devices {
+			// Assignments are the same in all steps: no event is between them.
+			if !slices.ContainsFunc(v.steps[:i], func(s delta) bool { _, ok := s.worn[device]; return ok }) {
+				for _, a := range v.steps[i].worn[device] {
+					visit(&a)
+				}
+			}
+		}
+	}
+	if v.steps != nil || len(devices) == 0 {
+		return nil
+	}
+	return v.visitAssignments(devices, visit)
+}
+
+func (v *view) visitAssignments(devices []vitals.Name, visit func(*storage.Assignment)) error {
+	names := make([]string, len(devices))
+	for i := range devices {
+		names[i] = devices[i].String()
+	}
+	return v.f.subjects.visitAssignments(v.ctx, v.tx, func(a *storage.Assignment) {
+		if a.Subject != "" {
+			visit(a)
+		}
+	}, assignmentsOfDevices, names)
+}
+
+// Assignments implements [storage.ChangeReader].
+func (v *view) Assignments(_ context.Context, after storage.AssignmentKey, dst []storage.Assignment) (int, error) {
+	if err := v.begin(); err != nil {
+		return 0, err
+	}
+	all, err := v.f.subjects.queryAssignments(v.ctx, v.tx, assignmentsAfter,
+		after.Device.String(), after.FromUnixMs, len(dst))
+	return copy(dst, all), err
+}
+
+// Scan implements [storage.ChangeReader].
+func (v *view) Scan(_ context.Context, r storage.Range, dst []storage.Record) (n int, err error) {
+	if err := v.begin(); err != nil || len(dst) == 0 || r.FromUnixMs >= r.ToUnixMs {
+		return 0, err
+	}
+	renewed := false
+	for more := 1; ; more *= 4 {
+		n, whole, err := v.f.reader.scanIn(v.ctx, v.tx, false, r, dst, more)
+		if errors.Is(err, errUnknownSign) && !renewed {
+			renewed = true
+			if err = (dictionary{v.f.database}).renew(v.ctx); err == nil {
+				continue
+			}
+		}
+		if whole || err != nil {
+			return n, err
+		}
+	}
+}
+
+// VisitChanged implements [storage.ChangeReader].
+func (v *view) VisitChanged(_ context.Context, from, to storage.Position, after storage.ChangedKey, prefix vitals.Name,
+	visit func(part uint64, device *vitals.Name, records []storage.Record) bool) (err error) {
+	if v.steps != nil {
+		visitRecent(v.steps, after, prefix, visit)
+		return nil
+	}
+	if err = v.begin(); err == nil && v.expired == nil {
+		v.expired, err = v.expiredOf(v.ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return v.changed(after, prefix, visit)
+}
+
+// visitRecent visits the readings of steps in the order of devices and times.
+func visitRecent(steps []delta, after storage.ChangedKey, prefix vitals.Name, visit visitor) {
+	byDevice := map[vitals.Name][]storage.Record{}
+	var devices []vitals.Name
+	for i := range steps {
+		for _, run := range steps[i].runs {
+			if !run.device.HasPrefix(&prefix) {
+				continue
+			}
+			if byDevice[run.device] == nil {
+				devices = append(devices, run.device)
+			}
+			byDevice[run.device] = append(byDevice[run.device], run.records...)
+		}
+	}
+	slices.SortFunc(devices, func(a, b vitals.Name) int { return a.Compare(&b) })
+	for _, device := range devices {
+		all := byDevice[device]
+		// The later state of a reading is after the earlier one.
+		slices.SortStableFunc(all, func(a, b storage.Record) int { return compareInt64(a.TimeUnixMs, b.TimeUnixMs) })
+		kept := all[:0]
+		for i := range all {
+			if n := len(kept); n > 0 && kept[n-1].TimeUnixMs == all[i].TimeUnixMs {
+				kept[n-1] = all[i]
+			} else {
+				kept = append(kept, all[i])
+			}
+		}
+		if after.Part == recentPart {
+			switch order := device.Compare(&after.Device); {
+			case order < 0:
+				continue
+			case order == 0:
+				kept = kept[sort.Search(len(kept), func(i int) bool { return kept[i].TimeUnixMs > after.TimeUnixMs }):]
+			}
+		}
+		if len(kept) > 0 && !visit(recentPart, &device, kept) {
+			return
+		}
+	}
+}
+
+func compareInt64(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// A visitor is a function to which readings are passed.
+type visitor func(part uint64, device *vitals.Name, records []storage.Record) bool
+
+// A changedVisit is a call of changed.
+type changedVisit struct {
+	*view
+	q      *readStatements
+	window window
+	end    int64 // of all windows
+	device vitals.Name
+	timeMs int64 // the key after which the window continues
+	prefix vitals.Name
+	visit  visitor
+	n      int // readings of the window
+}
+
+// changed visits changed readings after a key.
+func (v *view) changed(after storage.ChangedKey, prefix vitals.Name, visit visitor) error {
+	c := changedVisit{view: v, q: v.f.sql.reading.Load(), prefix: prefix, visit: visit, timeMs: -1}
+	c.window, c.end = window{from: firstTransaction, copies: true}, firstTransaction+1
+	if v.fromSeen.next > 0 {
+		c.window, c.end = window{from: v.fromSeen.since(&v.toSeen), width: firstWidth}, v.toSeen.next
+	}
+	// A key of readings that were read from elsewhere begins again.
+	w := windowOf(after.Part)
+	if after.Part != 0 && after.Part != recentPart && w.copies == c.window.copies && w.from >= c.window.from {
+		c.window, c.device, c.timeMs = w, after.Device, after.TimeUnixMs
+	}
+	for c.window.from < c.end {
+		more := true
+		var err error
+		if !c.window.sealed {
+			if more, err = c.rows(); err == nil && more {
+				c.window.sealed, c.device, c.timeMs = true, vitals.Name{}, -1
+			}
+		}
+		if err == nil && more {
+			more, err = c.segments()
+		}
+		if !more || err != nil {
+			return err
+		}
+		c.window.next(c.n)
+		c.device, c.timeMs, c.n = vitals.Name{}, -1, 0
+	}
+	return nil
+}
+
+// arguments returns the parameters that all statements have, after the binary format: the bounds of the prefix, the key,
+// and for a window its bounds and the transactions that to does not see.
+func (c *changedVisit) arguments() []any {
+	args := []any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, c.prefix.String(), c.prefix.String() + "~", c.device.String(), c.timeMs}
+	if !c.window.copies {
+		running := c.toSeen.running
+		if running == nil {
+			running = []int64{}
+		}
+		args = append(args, c.window.from, min(c.window.from+1<<c.window.width, c.end), running)
+	}
+	return args
+}
+
+// inWindow is the condition of a window. Numbers are looked for first: the order must not make PostgreSQL read another
+// index.
+const inWindow = " AND x.changed >= $5 AND x.changed < $6 AND x.changed <> ALL($7::bigint[])"
+
+// chunkChanged is the number of rows that are read at once.
+const chunkChanged = 2048
+
+// rows visits the rows of the window. It reports whether visit wants more.
+func (c *changedVisit) rows() (more bool, err error) {
+	for {
+		sql, limit := c.q.changedIn, "$8"
+		if c.window.copies {
+			sql, limit = c.q.copied, "$5"
+		}
+		rows, err := c.tx.Query(c.ctx, sql+" LIMIT "+limit, append(c.arguments(), chunkChanged)...)
+		if err != nil {
+			return false, err
+		}
+		n := 0
+		var run []storage.Record
+		var runs []changedRun
+		var device, of vitals.Name
+		var gateway *vitals.Name
+		for rows.Next() {
+			v := rows.RawValues()
+			if err = checkSizes(v[:min(3, len(v))], []int{text, 4, 8}); err != nil {
+				break
+			}
+			if signs := uint32(decodeInt32(v[1])); signs&^c.q.signs != 0 {
+				err = errUnknownSign
+				break
+			}
+			if device, err = vitals.ParseName(v[0]); err != nil {
+				err = fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
+				break
+			}
+			var r storage.Record
+			if r, err = decodeRecord(v[3:], c.q.signs, gateway); err != nil {
+				break
+			}
+			gateway = r.Gateway
+			if n > 0 && device != of {
+				runs, run = append(runs, changedRun{of, run}), nil
+			}
+			if of = device; !c.hidden(r.TimeUnixMs, decodeInt64(v[2])) {
+				run = append(run, r)
+			}
+			c.device, c.timeMs = device, r.TimeUnixMs
+			n++
+		}
+		rows.Close()
+		if err = errors.Join(err, rows.Err()); err != nil {
+			if errors.Is(err, errUnknownSign) && c.renew() {
+				continue
+			}
+			return false, err
+		}
+		c.n += n
+		runs = append(runs, changedRun{of, run})
+		for i := range runs {
+			if len(runs[i].records) > 0 && !c.visit(c.window.part(), &runs[i].device, runs[i].records) {
+				return false, nil
+			}
+		}
+		if n < chunkChanged {
+			return true, nil
+		}
+	}
+}
+
+// renew reads the signs that other servers have defined, and reports whether there are any.
+func (c *changedVisit) renew() bool {
+	if (dictionary{c.f.database}).renew(c.ctx) != nil || c.f.sql.reading.Load() == c.q {
+		return false
+	}
+	c.q = c.f.sql.reading.Load()
+	c.device, c.timeMs = vitals.Name{}, -1 // what was visited of the window is visited again
+	return true
+}
+
+// segments visits the readings of the segments of the window, some segments at a time. It reports whether visit wants
+// more.
+func (c *changedVisit) segments() (more bool, err error) {
+	for limit := 2; ; limit = min(2*limit, 16) {
+		device, timeMs := c.device, c.timeMs
+		whole, more, err := c.someSegments(limit)
+		for wide := 4 * limit; err == nil && more && !whole && device == c.device && timeMs >= c.timeMs; wide *= 4 {
+			c.timeMs = timeMs
+			whole, more, err = c.someSegments(wide) // all of those begin at one time
+		}
+		if errors.Is(err, errUnknownSign) && c.renew() {
+			continue
+		}
+		if whole || !more || err != nil {
+			return more, err
+		}
+	}
+}
+
+// someSegments visits the readings of the first segments after the key. It reports whether those were all.
+func (c *changedVisit) someSegments(limit int) (whole, more bool, err error) {
+	sql, last := c.q.changedSegments, "$8"
+	if c.window.copies {
+		sql, last = c.q.copiedSegments, "$5"
+	}
+	rows, err := c.tx.Query(c.ctx, sql+" LIMIT "+last, append(c.arguments(), limit)...)
+	if err != nil {
+		return false, false, err
+	}
+	type found struct {
+		device  vitals.Name
+		changed int64
+		segment
+	}
+	var all []found
+	var gateway *vitals.Name
+	for rows.Next() {
+		v := rows.RawValues()
+		if err = checkSizes(v[:min(2, len(v))], []int{text, 8}); err != nil {
+			break
+		}
+		f := found{changed: decodeInt64(v[1])}
+		if f.device, err = vitals.ParseName(v[0]); err != nil {
+			err = fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
+			break
+		}
+		if f.segment, err = decodeSegment(v[2:], c.q.signs, gateway); err != nil {
+			break
+		}
+		f.keep()
+		gateway = f.same.Gateway
+		all = append(all, f)
+	}
+	rows.Close()
+	if err = errors.Join(err, rows.Err()); err != nil {
+		return false, false, err
+	}
+	whole = len(all) < limit
+	for len(all) > 0 {
+		device := all[0].device
+		end := 1
+		for end < len(all) && all[end].device == device {
+			end++
+		}
+		// No segment that was not read has a reading before the beginning of the last one.
+		untilMs := int64(math.MaxInt64)
+		if end == len(all) && !whole {
+			untilMs = all[end-1].firstMs
+		}
+		afterMs := int64(-1)
+		if device == c.device {
+			afterMs = c.timeMs
+		}
+		var records []storage.Record
+		for i := range all[:end] {
+			from, to := all[i].between(afterMs+1, untilMs)
+			c.n += max(to-from, 0)
+			for k := from; k < to; k++ {
+				var r storage.Record
+				if all[i].record(k, &r); !c.hidden(r.TimeUnixMs, all[i].changed) {
+					records = append(records, r)
+				}
+			}
+		}
+		slices.SortFunc(records, func(a, b storage.Record) int { return compareInt64(a.TimeUnixMs, b.TimeUnixMs) })
+		c.device, c.timeMs = device, untilMs-1
+		if len(records) > 0 && !c.visit(c.window.part(), &device, records) {
+			return whole, false, nil
+		}
+		all = all[end:]
+	}
+	return whole, true, nil
+}
+
+// VisitEvents implements [storage.Changes], for who does not continue at a position.
+func (f *feed) VisitEvents(ctx context.Context, after, last uint64, visit func(*storage.Change) bool) error {
+	return f.ReadChanges(ctx, &storage.Position{}, &storage.Position{}, func(r storage.ChangeReader) error {
+		return r.VisitEvents(ctx, after, last, visit)
+	})
+}
+
+// VisitChanged implements [storage.Changes].
+func (f *feed) VisitChanged(ctx context.Context, from, to storage.Position, after storage.ChangedKey, prefix vitals.Name,
+	visit func(part uint64, device *vitals.Name, records []storage.Record) bool) error {
+	return f.ReadChanges(ctx, &from, &to, func(r storage.ChangeReader) error {
+		return r.VisitChanged(ctx, from, to, after, prefix, visit)
+	})
+}
