@@ -257,23 +257,20 @@ func (f *feed) lookOnce(ctx context.Context, before *head, prove bool, number ui
 			return false, err
 		}
 	}
-	if prove = prove || changed; prove {
-		if err := v.prove(); err != nil {
-			return false, err
-		}
-		if known && v.proven.id != int64(before.position.Mark) { // the database has forgotten: seen is of another history
-			changed, whole = true, false
-			h.position.Snapshot = h.seen.encode()
-		}
+	if !prove && !changed {
+		return false, nil // the head stays what was proven: this connection may be to a primary that was replaced
+	}
+	if err := v.prove(); err != nil {
+		return false, err
+	}
+	if known && v.proven.id != int64(before.position.Mark) { // the database has forgotten: seen is of another history
+		changed, whole = true, false
+		h.position.Snapshot = h.seen.encode()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if prove {
-		h.position.Mark, h.position.Group = uint64(v.proven.id), uint64(v.proven.number)
-		f.looked = number
-	} else {
-		h.position.Mark, h.position.Group = before.position.Mark, before.position.Group
-	}
+	h.position.Mark, h.position.Group = uint64(v.proven.id), uint64(v.proven.number)
+	f.looked = number
 	if changed {
 		if same && whole {
 			f.recent.add(found, &before.position, &h.position)
