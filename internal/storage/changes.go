@@ -178,7 +178,8 @@ type ChangeReader interface {
 
 	// VisitChanged calls visit with readings that were changed since from, until it returns false. All that were changed
 	// between from and to are among them, unless they were removed. It continues after a key, and takes devices whose
-	// names have a prefix. visit must not call the store, and must not retain its arguments.
+	// names have a prefix. A record without values is of a reading that has expired, and counts as read only. visit must
+	// not call the store, and must not retain its arguments.
 	VisitChanged(ctx context.Context, from, to Position, after ChangedKey, prefix vitals.Name,
 		visit func(part uint64, device *vitals.Name, records []Record) (more bool)) error
 

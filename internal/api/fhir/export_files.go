@@ -215,7 +215,8 @@ func (e *export) changed(ctx context.Context) error {
 		visit := func(part uint64, device *vitals.Name, records []storage.Record) bool {
 			n := min(len(records), chunkRecords-len(found))
 			for i := range records[:n] {
-				if lastUpdated(&records[i], 0) > e.sinceUnixMs && !hides(e.may, device) {
+				expired := records[i].Values.IsZero()
+				if !expired && lastUpdated(&records[i], 0) > e.sinceUnixMs && !hides(e.may, device) {
 					found = append(found, changedReading{*device, records[i].TimeUnixMs})
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A follower follows the changes of stores.
@@ -94,15 +95,14 @@ func TestChangesOfOpenTransaction(t *testing.T) {
 	mustStore(t, s, reading("d", 5, 1))
 	f.want("and one", other, "d@5")
 	late("COMMIT")
-	if got := describe(f.catchUp(s)); !strings.Contains(got, "d@2") {
-		t.Errorf("after the commit, the consumer got %q, want d@2", got)
-	}
+	f.want("after the commit", s, "d@2")
 	f.want("then", s, "")
 	mustStore(t, s, reading("d", 6, 1), reading("d", 7, 1))
 	f.want("still open", s, "d@6 d@7")
+	idle("COMMIT")
+	f.want("after the end of the one that has stored nothing", other, "")
 	_, err := pgstore.Seal(s, 7)
 	try(t, err)
-	idle("COMMIT")
 	mustStore(t, s, &storage.Entry{Reading: reading("d", 0, 1).Reading, ReceivedUnixMs: 2})
 	_, err = pgstore.Seal(s, 7)
 	try(t, err)
@@ -246,4 +246,150 @@ func TestChangesErased(t *testing.T) {
 	}
 	polltest.Until(t, "the table of events is tidied", func() bool { return pgstore.TidyEvents(s) == nil })
 	f.want("tidied", s, "")
+}
+
+// A consumer that was away for long reads windows of some thousand readings, whatever its pages have.
+func TestChangesInWindows(t *testing.T) {
+	o := changesOptions(t)
+	s := open(t, o)
+	ctx := context.Background()
+	f := follower{t: t}
+	f.catchUp(s)
+	const groups, each = 20, 500
+	for g := range int64(groups) {
+		entries := make([]*storage.Entry, each)
+		for i := range entries {
+			entries[i] = reading("d", g*each+int64(i), 1)
+		}
+		mustStore(t, s, entries...)
+	}
+	from := f.cursor.From
+	to, _, err := s.Position(ctx)
+	try(t, err)
+	parts := map[uint64]int{}
+	try(t, s.ReadChanges(ctx, &from, &to, func(r storage.ChangeReader) error {
+		return r.VisitChanged(ctx, from, to, storage.ChangedKey{}, vitals.Name{}, func(part uint64, _ *vitals.Name, records []storage.Record) bool {
+			parts[part] += len(records)
+			return true
+		})
+	}))
+	all := 0
+	for part, n := range parts {
+		if all += n; n > pgstore.MostRows {
+			t.Errorf("part %#x has %d readings, want at most %d", part, n, pgstore.MostRows)
+		}
+	}
+	if all != groups*each {
+		t.Errorf("the pass has %d readings, want %d", all, groups*each)
+	}
+	got := map[int64]bool{}
+	for caughtUp := false; !caughtUp; {
+		var page []storage.Change
+		page, caughtUp, err = storage.NextChanges(ctx, s, &f.cursor, &f.filter, 1500)
+		try(t, err)
+		for i := range page {
+			got[page[i].Record.TimeUnixMs] = true
+		}
+	}
+	if len(got) != groups*each {
+		t.Errorf("the consumer got %d readings, want %d", len(got), groups*each)
+	}
+}
+
+// A server that keeps no events removes the content of those that another one has kept.
+func TestChangesKeptNoLonger(t *testing.T) {
+	o := changesOptions(t)
+	s := open(t, o)
+	device := reading("d", 1, 1).Reading.Device
+	mustStore(t, s, reading("d", 1, 1))
+	try(t, s.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}))
+	_, err := s.EraseValues(storage.Erasure{Device: device, FromUnixMs: 5, ToUnixMs: 9})
+	if !errors.Is(err, storage.ErrNotFound) {
+		try(t, err)
+	}
+	named := "SELECT count(*) FROM " + o.Schema + ".events WHERE device <> '' OR subjects <> ''"
+	if n := queryValue[int64](t, sharedServer(t), named); n == 0 {
+		t.Fatal("no event names the device")
+	}
+	o.ChangesKeep = 0
+	none := open(t, o)
+	_, err = none.Erase(device)
+	try(t, err)
+	if n := queryValue[int64](t, sharedServer(t), named); n != 0 {
+		t.Errorf("after the erasure, %d events name the device", n)
+	}
+	try(t, pgstore.TidyEvents(none))
+	if n := queryValue[int64](t, sharedServer(t), "SELECT count(*) FROM "+o.Schema+".events"); n != 1 {
+		t.Errorf("%d events are left, want the last one", n)
+	}
+}
+
+// Tables that were copied from a cluster that is ahead have numbers of transactions that this one has not reached. What
+// this one stores is found, also in a segment with readings that were copied, and from a time on.
+func TestChangesFromClusterAhead(t *testing.T) {
+	o := changesOptions(t)
+	o.SealAtLeast = 1
+	server, ctx := sharedServer(t), context.Background()
+	s := open(t, o)
+	mustStore(t, s, reading("d", 1, 1), reading("d", 2, 1))
+	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: 2}))
+	try(t, s.Close())
+	execute(t, server, "UPDATE "+o.Schema+".readings SET changed = changed + (1::bigint << 40)")
+	execute(t, server, "UPDATE "+o.Schema+".events SET changed = changed + (1::bigint << 40), at_ms = at_ms - 1800000, seen = '1099511627776:1099511627776:'")
+	s = open(t, o)
+	f := follower{t: t}
+	f.want("copy", s, "7 2 d@1 d@2 8")
+	mustStore(t, s, reading("d", 3, 1), reading("d", 4, 1))
+	_, err := pgstore.Seal(s, 4)
+	try(t, err)
+	want := func(who string, got string) {
+		t.Helper()
+		for _, reading := range []string{"d@3", "d@4"} {
+			if !strings.Contains(got, reading) {
+				t.Errorf("%s got %q, want %s in it", who, got, reading)
+			}
+		}
+	}
+	want("the consumer", describe(f.catchUp(s)))
+	p, err := s.PositionAt(ctx, time.Now().Add(-10*time.Minute).UnixMilli())
+	try(t, err)
+	from := follower{t: t, cursor: storage.ChangeCursor{From: p}}
+	want("a consumer from a time on", describe(from.catchUp(s)))
+}
+
+// An assignment that another server makes while its device is erased is erased, too, and the event names its subject.
+func TestChangesErasedWhileAssigned(t *testing.T) {
+	o := changesOptions(t)
+	server, ctx := sharedServer(t), context.Background()
+	s := open(t, o)
+	device := reading("d", 1, 1).Reading.Device
+	mustStore(t, s, reading("d", 1, 1))
+	f := follower{t: t}
+	f.catchUp(s)
+	conn := connect(t, server)
+	defer conn.Close(ctx)
+	mustExecute(t, conn, strings.ReplaceAll(fmt.Sprintf(`BEGIN; SELECT pg_advisory_xact_lock(%d);
+		INSERT INTO SCHEMA.assignments VALUES ('d', 1, 2, 'P-17', 0, 0, 1, 1);
+		INSERT INTO SCHEMA.events SELECT max(number) + 1, 2, max(at_ms), pg_current_xact_id()::text::bigint, pg_current_snapshot()::text, 'd', 'P-17', 1, 2
+		FROM SCHEMA.events`, pgstore.DeviceLock(s, device)), "SCHEMA", o.Schema))
+	erased := make(chan error, 1)
+	go func() {
+		_, err := s.Erase(device)
+		erased <- err
+	}()
+	watch := connect(t, server)
+	defer watch.Close(ctx)
+	polltest.Until(t, "the erasure waits", func() bool {
+		var waits bool
+		try(t, watch.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = $1)",
+			pgstore.DeviceLock(s, device)).Scan(&waits))
+		return waits
+	})
+	mustExecute(t, conn, "COMMIT")
+	try(t, <-erased)
+	all := f.catchUp(s)
+	last := all[len(all)-1]
+	if last.Kind != storage.ChangeErased || len(last.Subjects) != 1 || last.Subjects[0] != "P-17" {
+		t.Errorf("the consumer got %q, the last %+v, want an erasure that names P-17", describe(all), last)
+	}
 }

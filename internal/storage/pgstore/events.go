@@ -38,12 +38,22 @@ func (s *database) addEvents(tx querier, events ...storage.Change) error {
 	return s.insertEvents(tx, events)
 }
 
-// addGap is addEvents for a gap.
+// addGap is addEvents for a gap. It removes the content of earlier events, which nobody reads any more: they may be about
+// what is erased.
 func (s *database) addGap(tx querier) error {
 	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
 		return err
 	}
+	if err := s.removeContent(tx, "device <> ''"); err != nil {
+		return err
+	}
 	return s.insertEvents(tx, []storage.Change{{Kind: storage.ChangeKind(eventGap)}})
+}
+
+// removeContent removes the content of events.
+func (s *database) removeContent(tx querier, which string, args ...any) error {
+	return run(tx, s.sql.of(fmt.Sprintf(`UPDATE SCHEMA.events SET kind = %d, device = '', subjects = '',
+		from_ms = 0, to_ms = 0, signs = 0, remains = false WHERE `, eventMark)+which), args...)
 }
 
 // insertEvents inserts events. The transaction has the lock.
@@ -150,6 +160,9 @@ func (s *database) addErased(tx querier, erased *storage.Erasure, all []storage.
 			if erased.Subject != "" && (old.Subject != erased.Subject || !within) {
 				return
 			}
+			if erased.Subject == "" {
+				x.Subjects = addSubject(x.Subjects, old.Subject)
+			}
 		case storage.ChangeUnassigned:
 			if erased.Subject != "" { // what ended beyond it has still ended
 				return
@@ -159,8 +172,7 @@ func (s *database) addErased(tx querier, erased *storage.Erasure, all []storage.
 		pointless = append(pointless, int64(old.Number))
 	}, "WHERE device = $1 AND kind > 1 ORDER BY number", erased.Device.String())
 	if err == nil && len(pointless) > 0 {
-		err = run(tx, s.sql.of(fmt.Sprintf(`UPDATE SCHEMA.events SET kind = %d, device = '', subjects = '',
-			from_ms = 0, to_ms = 0, signs = 0, remains = false WHERE number = ANY($1)`, eventMark)), pointless)
+		err = s.removeContent(tx, "number = ANY($1)", pointless)
 	}
 	if err != nil {
 		return err
@@ -208,9 +220,10 @@ func (s *remover) announceExpiry(beforeUnixMs int64) error {
 // markEvery is how often an event marks the time, if there are none: see feed.PositionAt.
 const markEvery = time.Hour
 
-// tidyEvents removes events that are older than Options.ChangesKeep, but for the last one, and marks the time.
+// tidyEvents removes events that are older than Options.ChangesKeep, but for the last one, and marks the time. A command
+// leaves that to servers.
 func (s *database) tidyEvents(ctx context.Context) error {
-	if s.opt.ChangesKeep <= 0 {
+	if s.opt.Existing || s.opt.Move != 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -221,7 +234,8 @@ func (s *database) tidyEvents(ctx context.Context) error {
 			return err
 		}
 		if _, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.events WHERE number <
-			(SELECT coalesce(min(number) FILTER (WHERE at_ms >= `+earlierMs+` - $2), max(number)) FROM SCHEMA.events)`), now.UnixMilli(), s.opt.ChangesKeep.Milliseconds()); err != nil {
+			(SELECT coalesce(min(number) FILTER (WHERE $2::bigint > 0 AND at_ms >= `+earlierMs+` - $2), max(number)) FROM SCHEMA.events)`),
+			now.UnixMilli(), s.opt.ChangesKeep.Milliseconds()); err != nil || s.opt.ChangesKeep <= 0 {
 			return err
 		}
 		var latestMs int64
@@ -230,5 +244,24 @@ func (s *database) tidyEvents(ctx context.Context) error {
 			return err
 		}
 		return s.insertEvents(tx, []storage.Change{{Kind: storage.ChangeKind(eventMark)}})
+	})
+}
+
+// adoptEvents adds a gap if there are events that were copied from another cluster and have numbers that this one has not
+// reached: its own transactions have smaller ones.
+func (s *database) adoptEvents(ctx context.Context, conn *pgx.Conn) error {
+	const copied = "changed >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+	var exist bool
+	err := conn.QueryRow(ctx, s.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.events WHERE "+copied+")")).Scan(&exist)
+	if err != nil || !exist {
+		return err
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := s.addGap(tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.events SET changed = $1, seen = $2 WHERE "+copied+
+			" AND changed <> "+transaction), firstTransaction, fmt.Sprintf("%d:%[1]d:", firstTransaction))
+		return err
 	})
 }

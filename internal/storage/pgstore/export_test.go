@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Seal seals what was measured before a time.
@@ -125,3 +126,9 @@ func Proofs(s *Store) int64 {
 
 // TidyEvents removes old events.
 func TidyEvents(s *Store) error { return s.tidyEvents(context.Background()) }
+
+// MostRows is the largest number of rows in a part of a pass.
+const MostRows = mostRows
+
+// DeviceLock returns the key of the advisory lock of a device's assignments.
+func DeviceLock(s *Store, device vitals.Name) int64 { return s.subjects.deviceLock(&device) }

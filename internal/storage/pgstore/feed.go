@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,6 +56,8 @@ type feed struct {
 	looked uint64        // the last one that has succeeded
 	recent recent
 	key    []byte // of cursors
+
+	added atomic.Bool // a look has found something, and the indexes by transaction were not summarized since
 }
 
 // proofs has the row of this server that proves what the database has.
@@ -97,7 +100,6 @@ func (f *feed) run(ctx context.Context) {
 	defer f.notify() // who waits finds the store closed
 	tick := time.NewTimer(0)
 	defer tick.Stop()
-	var summarized time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -116,13 +118,8 @@ func (f *feed) run(ctx context.Context) {
 			}
 		}
 		pause := pollEvery
-		changed, err := f.look(ctx, false)
-		if err != nil {
+		if err := f.look(ctx, false); err != nil {
 			pause = pollAfterError
-		}
-		if changed && time.Since(summarized) > summarizeEvery {
-			f.summarize(ctx)
-			summarized = time.Now()
 		}
 		tick.Reset(pause)
 	}
@@ -136,17 +133,53 @@ func (f *feed) notify() {
 	f.later = make(chan struct{})
 }
 
-// summarize makes the indexes by transaction cover the pages that were added: PostgreSQL reads all others.
+// summarize summarizes the indexes by transaction every second in which a look has found something.
 func (f *feed) summarize(ctx context.Context) {
+	tick := time.NewTicker(summarizeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !f.added.Swap(false) {
+			continue
+		}
+		if err := f.summarizeAll(ctx); err != nil && ctx.Err() == nil {
+			f.added.Store(true)
+			f.opt.Log.Debug("an index by transaction is not summarized", "error", hide(err))
+		}
+	}
+}
+
+// summarizeAll makes the indexes by transaction cover the pages that were added: PostgreSQL reads all others. The newest
+// indexes come first. A vacuum of a table may hold one up for long, so each has a transaction, and waits only briefly.
+func (f *feed) summarizeAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	_, err := f.read.Exec(ctx, f.sql.of(`SELECT brin_summarize_new_values(x.indexrelid) FROM pg_index AS x
+	rows, err := f.read.Query(ctx, f.sql.of(`SELECT x.indexrelid FROM pg_index AS x
 		JOIN pg_class AS c ON c.oid = x.indexrelid JOIN pg_am AS m ON m.oid = c.relam
 		WHERE m.amname = 'brin' AND c.relkind = 'i' AND (x.indrelid = 'SCHEMA.segments'::regclass
-			OR x.indrelid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'SCHEMA.readings'::regclass))`))
-	if err != nil && ctx.Err() == nil {
-		f.opt.Log.Debug("indexes by transaction are not summarized", "error", hide(err))
+			OR x.indrelid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'SCHEMA.readings'::regclass))
+		ORDER BY x.indexrelid DESC`))
+	if err != nil {
+		return err
 	}
+	indexes, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
+	for _, index := range indexes {
+		if ctx.Err() != nil {
+			break
+		}
+		err = errors.Join(err, pgx.BeginTxFunc(ctx, f.read, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '100ms'")
+			if err == nil {
+				_, err = tx.Exec(ctx, "SELECT brin_summarize_new_values($1::oid::regclass)", index)
+			}
+			return err
+		}))
+	}
+	return err
 }
 
 // Position implements [storage.Changes].
@@ -173,17 +206,26 @@ func (f *feed) Position(ctx context.Context) (storage.Position, <-chan struct{},
 // current returns the head after a look that has begun after the call and proves it. All who call at the same time
 // share one. The caller has entered.
 func (f *feed) current(ctx context.Context) (head, error) {
-	if _, err := f.look(ctx, true); err != nil {
-		return head{}, err
+	for range 3 {
+		if err := f.look(ctx, true); err != nil {
+			return head{}, err
+		}
+		f.mu.Lock()
+		h := f.head
+		f.mu.Unlock()
+		if h.position.Snapshot != "" {
+			return h, nil
+		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.head, nil
+	return head{}, errForgotten
 }
 
-// look looks for what is new, and reports whether there was anything. If prove is set, or there was, a proof follows.
-// One that proves is shared by all whose calls began before it.
-func (f *feed) look(ctx context.Context, prove bool) (changed bool, err error) {
+// errForgotten means that prove has found again and again that the database lacks what was proven.
+var errForgotten = errors.New("the database lacks what was read from it")
+
+// look looks for what is new. If prove is set, or there was something, a proof follows. One that proves is shared by all
+// whose calls began before it.
+func (f *feed) look(ctx context.Context, prove bool) (err error) {
 	f.mu.Lock()
 	begun := f.looks
 	f.mu.Unlock()
@@ -191,36 +233,36 @@ func (f *feed) look(ctx context.Context, prove bool) (changed bool, err error) {
 	case f.turn <- struct{}{}:
 		defer func() { <-f.turn }()
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return ctx.Err()
 	}
 	pause := firstPause
 	for deadline := time.Now().Add(f.opt.Timeout); ; pause = min(2*pause, maxPause) {
 		f.mu.Lock()
 		if f.looked > begun {
 			f.mu.Unlock()
-			return false, nil
+			return nil
 		}
 		f.looks++
 		number, before := f.looks, f.head
 		f.mu.Unlock()
-		changed, err = f.lookOnce(ctx, &before, prove, number)
+		err = f.lookOnce(ctx, &before, prove, number)
 		if err == nil || !prove || ctx.Err() != nil || f.closed.Load() || fateOf(err) == rejected ||
 			errors.Is(err, storage.ErrCorrupt) || time.Now().After(deadline) {
-			return changed, hide(err)
+			return hide(err)
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
 
-func (f *feed) lookOnce(ctx context.Context, before *head, prove bool, number uint64) (changed bool, err error) {
+func (f *feed) lookOnce(ctx context.Context, before *head, prove bool, number uint64) (err error) {
 	v := f.view(ctx, &storage.Position{}, &storage.Position{})
 	defer v.close()
 	if err := v.begin(); err != nil {
-		return false, err
+		return err
 	}
 	var last, clockMs int64
 	h := head{}
@@ -228,16 +270,16 @@ func (f *feed) lookOnce(ctx context.Context, before *head, prove bool, number ui
 		(SELECT max(number) FROM SCHEMA.events), (SELECT min(number) FROM SCHEMA.events),
 		(SELECT coalesce(max(number), 0) FROM SCHEMA.events WHERE kind = 0),
 		(extract(epoch FROM clock_timestamp()) * 1000)::bigint`)).Scan(&h.text, &last, &h.first, &h.gap, &clockMs); err != nil {
-		return false, err
+		return err
 	}
 	if h.seen, err = parseSnapshot(h.text); err != nil {
-		return false, err
+		return err
 	}
 	known := before.position.Snapshot != ""
 	same := known && int64(before.position.Event) == last
 	if h.expired = before.expired; !same {
 		if h.expired, err = v.expiredOf(v.ctx); err != nil {
-			return false, err
+			return err
 		}
 	}
 	h.position = storage.Position{Event: uint64(last), Snapshot: h.seen.encode(), ChangedUnixMs: f.earliest(clockMs)}
@@ -246,22 +288,22 @@ func (f *feed) lookOnce(ctx context.Context, before *head, prove bool, number ui
 	if known && h.text != before.text { // otherwise no transaction has ended
 		v.fromSeen, v.toSeen, v.expired = before.seen, h.seen, h.expired
 		if whole, err = found.read(v); err != nil {
-			return false, err
+			return err
 		}
 	}
-	changed = !same || !whole || found.rows > 0
+	changed := !same || !whole || found.rows > 0
 	if same && !changed {
 		h.position.Snapshot = before.position.Snapshot
 	} else if same && whole {
 		if err = found.readWorn(v); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if !prove && !changed {
-		return false, nil // the head stays what was proven: this connection may be to a primary that was replaced
+		return nil // the head stays what was proven: this connection may be to a primary that was replaced
 	}
 	if err := v.prove(); err != nil {
-		return false, err
+		return err
 	}
 	if known && v.proven.id != int64(before.position.Mark) { // the database has forgotten: seen is of another history
 		changed, whole = true, false
@@ -272,6 +314,7 @@ func (f *feed) lookOnce(ctx context.Context, before *head, prove bool, number ui
 	h.position.Mark, h.position.Group = uint64(v.proven.id), uint64(v.proven.number)
 	f.looked = number
 	if changed {
+		f.added.Store(true)
 		if same && whole {
 			f.recent.add(found, &before.position, &h.position)
 		} else {
@@ -281,7 +324,7 @@ func (f *feed) lookOnce(ctx context.Context, before *head, prove bool, number ui
 		f.later = make(chan struct{})
 	}
 	f.head = h
-	return changed, nil
+	return nil
 }
 
 // earliest returns a time that no later change is before, by the database's clock: a reading may wait for
@@ -384,7 +427,14 @@ func (f *feed) CheckPosition(ctx context.Context, p storage.Position) error {
 	if fresh {
 		return nil
 	}
-	err := f.readChanges(ctx, &p, &storage.Position{}, func(storage.ChangeReader) error { return nil }, false)
+	var err error
+	if h.position.Snapshot == "" {
+		h, err = f.current(ctx)
+	}
+	// A consumer is told that it has everything if p is the head's position. So one snapshot must have the proofs of both.
+	if err == nil {
+		err = f.readChanges(ctx, &p, &h.position, func(storage.ChangeReader) error { return nil }, false)
+	}
 	if err != nil && !errors.Is(err, storage.ErrUnknownPosition) {
 		err = fmt.Errorf("check position: %w", hide(err))
 	}

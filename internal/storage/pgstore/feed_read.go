@@ -19,9 +19,10 @@ import (
 // # Parts of a pass
 //
 // The readings of a pass are divided by the numbers of their transactions into windows, which are as wide as some
-// thousand readings need. Each window has two parts: rows, and then segments, in the order of devices and times. A row
-// that is sealed meanwhile is in a segment with the same number or a later one. A segment that becomes rows again has changed,
-// so the next pass delivers these. A copy has one window for everything.
+// thousand readings need: each page reads and sorts what is left of its window. Each window has two parts: rows, and then
+// segments, in the order of devices and times. A row that is sealed meanwhile is in a segment with the same number or a
+// later one. A segment that becomes rows again has changed, so the next pass delivers these. A copy has one window for
+// everything.
 
 // A window is a part of changed readings: rows or segments with numbers from one on, of a width.
 type window struct {
@@ -35,8 +36,14 @@ type window struct {
 const (
 	firstWidth = 10
 	mostWidth  = 40
-	fewRows    = 1 << 10 // in a window, after which the next one is wider
-	manyRows   = 1 << 14 // after which it is narrower
+
+	// A window with more rows or segments is made narrower when it begins, unless it is a single transaction.
+	mostRows     = 1 << 13
+	mostSegments = 1 << 10
+
+	// The window after one with fewer is wider.
+	fewRows     = mostRows / 8
+	fewSegments = mostSegments / 8
 )
 
 // part returns the number of the part, which is not 0.
@@ -55,14 +62,10 @@ func windowOf(part uint64) window {
 	return window{from: int64(part << 1 >> 9), width: uint(part >> 2 & 63), sealed: part&1 != 0, copies: part>>63 != 0}
 }
 
-// next moves w to the window after one in which n readings were found.
-func (w *window) next(n int) {
-	w.from, w.sealed = w.from+1<<w.width, false
-	switch {
-	case n < fewRows:
+// next moves w to the window after it. few reports that the one before had few rows and segments.
+func (w *window) next(few bool) {
+	if w.from, w.sealed = w.from+1<<w.width, false; few {
 		w.width = min(w.width+2, mostWidth)
-	case n > manyRows && w.width > 0:
-		w.width--
 	}
 }
 
@@ -106,12 +109,17 @@ func (v *view) begin() (err error) {
 	return v.f.known(v.ctx, v.tx, v.from, v.to)
 }
 
-// reach is begin, again and again while the connection breaks: it was broken, or the primary is another server now.
+// reach is begin, again and again while the connection breaks: it was broken, or the primary is another server now. A
+// connection on which a position is not known may be one to an earlier primary, so another one is asked, too.
 func (v *view) reach() error {
+	unknown := false
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := v.begin()
-		if err == nil || errors.Is(err, storage.ErrUnknownPosition) || v.ctx.Err() != nil || fateOf(err) == rejected {
+		if err == nil || unknown && errors.Is(err, storage.ErrUnknownPosition) || v.ctx.Err() != nil || fateOf(err) == rejected {
 			return err
+		}
+		if unknown = errors.Is(err, storage.ErrUnknownPosition); unknown {
+			_ = v.conn.Conn().Close(v.ctx)
 		}
 		v.end()
 		select {
@@ -239,7 +247,7 @@ func (v *view) VisitEvents(_ context.Context, after, last uint64, visit func(*st
 	if v.steps != nil || after >= last { // no event is between them
 		return nil
 	}
-	if err := v.begin(); err != nil {
+	if err := v.reach(); err != nil {
 		return err
 	}
 	const page = 256
@@ -300,7 +308,7 @@ func (v *view) visitAssignments(devices []vitals.Name, visit func(*storage.Assig
 
 // Assignments implements [storage.ChangeReader].
 func (v *view) Assignments(_ context.Context, after storage.AssignmentKey, dst []storage.Assignment) (int, error) {
-	if err := v.begin(); err != nil {
+	if err := v.reach(); err != nil {
 		return 0, err
 	}
 	all, err := v.f.subjects.queryAssignments(v.ctx, v.tx, assignmentsAfter,
@@ -310,7 +318,7 @@ func (v *view) Assignments(_ context.Context, after storage.AssignmentKey, dst [
 
 // Scan implements [storage.ChangeReader].
 func (v *view) Scan(_ context.Context, r storage.Range, dst []storage.Record) (n int, err error) {
-	if err := v.begin(); err != nil || len(dst) == 0 || r.FromUnixMs >= r.ToUnixMs {
+	if err := v.reach(); err != nil || len(dst) == 0 || r.FromUnixMs >= r.ToUnixMs {
 		return 0, err
 	}
 	renewed := false
@@ -331,11 +339,12 @@ func (v *view) Scan(_ context.Context, r storage.Range, dst []storage.Record) (n
 // VisitChanged implements [storage.ChangeReader].
 func (v *view) VisitChanged(_ context.Context, from, to storage.Position, after storage.ChangedKey, prefix vitals.Name,
 	visit func(part uint64, device *vitals.Name, records []storage.Record) bool) (err error) {
-	if v.steps != nil {
+	if v.steps != nil && (after.Part == 0 || after.Part == recentPart) {
 		visitRecent(v.steps, after, prefix, visit)
 		return nil
 	}
-	if err = v.begin(); err == nil && v.expired == nil {
+	v.steps = nil // the consumer goes on in the tables where it has begun there
+	if err = v.reach(); err == nil && v.expired == nil {
 		v.expired, err = v.expiredOf(v.ctx)
 	}
 	if err != nil {
@@ -409,7 +418,7 @@ type changedVisit struct {
 	timeMs int64 // the key after which the window continues
 	prefix vitals.Name
 	visit  visitor
-	n      int // readings of the window
+	few    bool // the window has few rows and segments
 }
 
 // changed visits changed readings after a key.
@@ -421,13 +430,17 @@ func (v *view) changed(after storage.ChangedKey, prefix vitals.Name, visit visit
 	}
 	// A key of readings that were read from elsewhere begins again.
 	w := windowOf(after.Part)
-	if after.Part != 0 && after.Part != recentPart && w.copies == c.window.copies && w.from >= c.window.from {
+	continues := after.Part != 0 && after.Part != recentPart && w.copies == c.window.copies && w.from >= c.window.from
+	if continues {
 		c.window, c.device, c.timeMs = w, after.Device, after.TimeUnixMs
 	}
-	for c.window.from < c.end {
+	for ; c.window.from < c.end; continues = false {
 		more := true
 		var err error
-		if !c.window.sealed {
+		if c.few = false; !continues && !c.window.copies {
+			err = c.fit()
+		}
+		if err == nil && !c.window.sealed {
 			if more, err = c.rows(); err == nil && more {
 				c.window.sealed, c.device, c.timeMs = true, vitals.Name{}, -1
 			}
@@ -438,29 +451,48 @@ func (v *view) changed(after storage.ChangedKey, prefix vitals.Name, visit visit
 		if !more || err != nil {
 			return err
 		}
-		c.window.next(c.n)
-		c.device, c.timeMs, c.n = vitals.Name{}, -1, 0
+		c.window.next(c.few)
+		c.device, c.timeMs = vitals.Name{}, -1
 	}
 	return nil
 }
 
-// arguments returns the parameters that all statements have, after the binary format: the bounds of the prefix, the key,
-// and for a window its bounds and the transactions that to does not see.
-func (c *changedVisit) arguments() []any {
-	args := []any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, c.prefix.String(), c.prefix.String() + "~", c.device.String(), c.timeMs}
-	if !c.window.copies {
-		running := c.toSeen.running
-		if running == nil {
-			running = []int64{}
-		}
-		args = append(args, c.window.from, min(c.window.from+1<<c.window.width, c.end), running)
+// fit makes a window that begins narrower until it has at most mostRows and mostSegments, or is a single transaction.
+func (c *changedVisit) fit() error {
+	w := &c.window
+	for w.width > 0 && w.from+1<<(w.width-1) >= c.end {
+		w.width--
 	}
-	return args
+	for ; ; w.width-- {
+		rowsFrom, late := c.ofRows()
+		var rows, segments int
+		if err := c.tx.QueryRow(c.ctx, c.q.counted, rowsFrom, c.windowEnd(), c.running(), late, w.from,
+			mostRows+1, mostSegments+1).Scan(&rows, &segments); err != nil {
+			return err
+		}
+		c.few = rows < fewRows && segments < fewSegments
+		if w.width == 0 || rows <= mostRows && segments <= mostSegments {
+			return nil
+		}
+	}
 }
 
-// inWindow is the condition of a window. Numbers are looked for first: the order must not make PostgreSQL read another
-// index.
-const inWindow = " AND x.changed >= $5 AND x.changed < $6 AND x.changed <> ALL($7::bigint[])"
+// windowEnd returns the number after the window's.
+func (c *changedVisit) windowEnd() int64 { return min(c.window.from+1<<c.window.width, c.end) }
+
+// running returns the transactions that to does not see.
+func (c *changedVisit) running() []int64 { return append([]int64{}, c.toSeen.running...) } // not nil
+
+// ofRows returns which numbers of the window rows have that are to be delivered: from one on, and some before it. A row
+// has a number that from does not see.
+func (c *changedVisit) ofRows() (from int64, late []int64) {
+	return max(c.window.from, c.fromSeen.next), c.fromSeen.late(&c.toSeen, c.window.from, c.windowEnd())
+}
+
+// arguments returns the parameters that all statements have, after the binary format: the bounds of the prefix, and the key.
+func (c *changedVisit) arguments() []any {
+	return []any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, c.prefix.String(), c.prefix.String() + "~", c.device.String(), c.timeMs}
+}
 
 // chunkChanged is the number of rows that are read at once.
 const chunkChanged = 2048
@@ -468,11 +500,15 @@ const chunkChanged = 2048
 // rows visits the rows of the window. It reports whether visit wants more.
 func (c *changedVisit) rows() (more bool, err error) {
 	for {
-		sql, limit := c.q.changedIn, "$8"
-		if c.window.copies {
-			sql, limit = c.q.copied, "$5"
+		sql, args := c.q.copied, c.arguments()
+		if !c.window.copies {
+			from, late := c.ofRows()
+			if from >= c.windowEnd() && len(late) == 0 {
+				return true, nil
+			}
+			sql, args = c.q.changedIn, append(args, from, c.windowEnd(), c.running(), late)
 		}
-		rows, err := c.tx.Query(c.ctx, sql+" LIMIT "+limit, append(c.arguments(), chunkChanged)...)
+		rows, err := c.tx.Query(c.ctx, sql, append(args, chunkChanged)...)
 		if err != nil {
 			return false, err
 		}
@@ -502,9 +538,10 @@ func (c *changedVisit) rows() (more bool, err error) {
 			if n > 0 && device != of {
 				runs, run = append(runs, changedRun{of, run}), nil
 			}
-			if of = device; !c.hidden(r.TimeUnixMs, decodeInt64(v[2])) {
-				run = append(run, r)
+			if of = device; c.hidden(r.TimeUnixMs, decodeInt64(v[2])) {
+				r.Values = vitals.Values{}
 			}
+			run = append(run, r)
 			c.device, c.timeMs = device, r.TimeUnixMs
 			n++
 		}
@@ -515,7 +552,6 @@ func (c *changedVisit) rows() (more bool, err error) {
 			}
 			return false, err
 		}
-		c.n += n
 		runs = append(runs, changedRun{of, run})
 		for i := range runs {
 			if len(runs[i].records) > 0 && !c.visit(c.window.part(), &runs[i].device, runs[i].records) {
@@ -559,11 +595,11 @@ func (c *changedVisit) segments() (more bool, err error) {
 
 // someSegments visits the readings of the first segments after the key. It reports whether those were all.
 func (c *changedVisit) someSegments(limit int) (whole, more bool, err error) {
-	sql, last := c.q.changedSegments, "$8"
-	if c.window.copies {
-		sql, last = c.q.copiedSegments, "$5"
+	sql, args := c.q.copiedSegments, c.arguments()
+	if !c.window.copies {
+		sql, args = c.q.changedSegments, append(args, c.window.from, c.windowEnd(), c.running())
 	}
-	rows, err := c.tx.Query(c.ctx, sql+" LIMIT "+last, append(c.arguments(), limit)...)
+	rows, err := c.tx.Query(c.ctx, sql, append(args, limit)...)
 	if err != nil {
 		return false, false, err
 	}
@@ -614,12 +650,12 @@ func (c *changedVisit) someSegments(limit int) (whole, more bool, err error) {
 		var records []storage.Record
 		for i := range all[:end] {
 			from, to := all[i].between(afterMs+1, untilMs)
-			c.n += max(to-from, 0)
 			for k := from; k < to; k++ {
 				var r storage.Record
-				if all[i].record(k, &r); !c.hidden(r.TimeUnixMs, all[i].changed) {
-					records = append(records, r)
+				if all[i].record(k, &r); c.hidden(r.TimeUnixMs, all[i].changed) {
+					r.Values = vitals.Values{}
 				}
+				records = append(records, r)
 			}
 		}
 		slices.SortFunc(records, func(a, b storage.Record) int { return compareInt64(a.TimeUnixMs, b.TimeUnixMs) })

@@ -253,7 +253,7 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		gone := false
 		var worn []storage.Assignment
 		if err == nil && erased != nil {
-			if worn, err = s.subjects.queryAssignments(ctx, tx, assignmentsOfDevice, erased.Device.String()); err == nil {
+			if worn, err = s.subjects.lockAssignments(tx, &erased.Device); err == nil {
 				readings, gone, err = s.removeErased(tx, erased)
 			}
 		}
@@ -536,6 +536,8 @@ func (s *remover) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64
 		if err == nil && readings > 0 && !*announced {
 			if err = s.announceExpiry(beforeUnixMs); err == nil {
 				*announced = true
+				s.noteUnknown(t)
+				t = s.try() // announceExpiry had its own time
 				err = t.run(drop)
 			}
 		}

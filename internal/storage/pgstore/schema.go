@@ -131,7 +131,7 @@ CREATE TABLE SCHEMA.changes (
 	shared     boolean NOT NULL DEFAULT false       -- of 7: also those that another gateway has completed
 );
 
--- events has what consumers of changes are told besides readings: see changed.go. Numbers have no gaps, and follow the order of commits.
+-- events has what consumers of changes are told besides readings: see feed.go. Numbers have no gaps, and follow the order of commits.
 CREATE TABLE SCHEMA.events (
 	number   bigint PRIMARY KEY,
 	kind     smallint NOT NULL, -- 0: positions from before it are not known, 1: nothing, 2 and more: see events.go
@@ -362,7 +362,7 @@ type readStatements struct {
 
 	device, devices, latest, scan, scanDown, segments, segmentsDown, shown string
 
-	changedIn, copied, changedSegments, copiedSegments string // of changes; see changedVisit
+	changedIn, copied, changedSegments, copiedSegments, counted string // of changes; see changedVisit
 }
 
 // writeStatements name the signs that this server has ever stored: in all its life, there are at most as many of them as there are signs.
@@ -515,16 +515,24 @@ WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $
 // changes sets the statements of changes. The first columns are what else is needed of a row or a segment.
 func (q *statements) changes(r *readStatements) {
 	const key = "x.device >= $1 AND x.device < $2 AND (x.device, x.%s) > ($3, $4)"
-	rows := "SELECT x.*, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = x.device), 0) AS known FROM SCHEMA.readings AS x WHERE " + fmt.Sprintf(key, "time_ms")
+	const inWindow = "x.changed >= $%d AND x.changed < $%d AND x.changed <> ALL($%d::bigint[])"
+	const late = "x.changed = ANY($%d::bigint[])"
+	rows := "SELECT x.*, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = x.device), 0) AS known FROM SCHEMA.readings AS x WHERE " + fmt.Sprintf(key, "time_ms") + " AND "
 	read := "SELECT r.device, r.known, r.changed, " + r.record + " FROM r ORDER BY r.device, r.time_ms"
-	r.changedIn = q.of("WITH r AS MATERIALIZED (" + rows + inWindow + ") " + read)
+	// Numbers are looked for first: the order must not make PostgreSQL read another index. OR might make it read the table.
+	r.changedIn = q.of("WITH r AS MATERIALIZED (" + rows + fmt.Sprintf(inWindow, 5, 6, 7) + " UNION ALL " + rows + fmt.Sprintf(late, 8) + ") " + read + " LIMIT $9")
 	r.copied = q.of("SELECT r.device, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = r.device), 0), r.changed, " + r.record + " FROM SCHEMA.readings AS r WHERE " +
-		strings.ReplaceAll(fmt.Sprintf(key, "time_ms"), "x.", "r.") + " ORDER BY r.device, r.time_ms")
+		strings.ReplaceAll(fmt.Sprintf(key, "time_ms"), "x.", "r.") + " ORDER BY r.device, r.time_ms LIMIT $5")
 	segments := "SELECT x.* FROM SCHEMA.segments AS x WHERE " + fmt.Sprintf(key, "last_ms")
 	read = "SELECT s.device, s.changed, " + r.segment + " FROM s ORDER BY s.device, s.first_ms, s.last_ms"
-	r.changedSegments = q.of("WITH s AS MATERIALIZED (" + segments + inWindow + ") " + read)
+	r.changedSegments = q.of("WITH s AS MATERIALIZED (" + segments + " AND " + fmt.Sprintf(inWindow, 5, 6, 7) + ") " + read + " LIMIT $8")
 	r.copiedSegments = q.of("SELECT s.device, s.changed, " + r.segment + " FROM SCHEMA.segments AS s WHERE " +
-		strings.ReplaceAll(fmt.Sprintf(key, "last_ms"), "x.", "s.") + " ORDER BY s.device, s.first_ms, s.last_ms")
+		strings.ReplaceAll(fmt.Sprintf(key, "last_ms"), "x.", "s.") + " ORDER BY s.device, s.first_ms, s.last_ms LIMIT $5")
+	// What is MATERIALIZED is planned as if all of it was read: a LIMIT within it might make PostgreSQL read the table.
+	r.counted = q.of("WITH r AS MATERIALIZED (SELECT 1 FROM SCHEMA.readings AS x WHERE " + fmt.Sprintf(inWindow, 1, 2, 3) +
+		" UNION ALL SELECT 1 FROM SCHEMA.readings AS x WHERE " + fmt.Sprintf(late, 4) +
+		"), s AS MATERIALIZED (SELECT 1 FROM SCHEMA.segments AS x WHERE " + fmt.Sprintf(inWindow, 5, 2, 3) +
+		") SELECT (SELECT count(*) FROM (SELECT FROM r LIMIT $6) AS r), (SELECT count(*) FROM (SELECT FROM s LIMIT $7) AS s)")
 }
 
 // remembered is the condition that state and marks have at least what a server, $1, knows: the numbers of its slots, $5, the

@@ -81,10 +81,20 @@ func decodeSnapshot(text string) (s snapshot, err error) {
 // either. What still runs has stored nothing that to sees: a transaction that runs for long does not make readings
 // return again and again.
 func (s *snapshot) since(to *snapshot) int64 {
-	for _, n := range s.running { // ascending
-		if _, runs := slices.BinarySearch(to.running, n); !runs {
-			return n
-		}
+	if late := s.late(to, 0, s.next); len(late) > 0 {
+		return late[0]
 	}
 	return s.next
+}
+
+// late returns the transactions from one number to another, exclusive, that to sees and that s does not although they
+// had begun: their numbers, ascending.
+func (s *snapshot) late(to *snapshot, from, end int64) []int64 {
+	late := []int64{}
+	for _, n := range s.running {
+		if _, runs := slices.BinarySearch(to.running, n); !runs && from <= n && n < end {
+			late = append(late, n)
+		}
+	}
+	return late
 }

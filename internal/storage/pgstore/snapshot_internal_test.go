@@ -24,10 +24,14 @@ func TestSince(t *testing.T) {
 				to.running = append(to.running, n)
 			}
 		}
-		since := from.since(&to)
+		since, late := from.since(&to), from.late(&to, 0, to.next)
 		for n := int64(3); n < to.next; n++ {
 			if to.sees(n) && !from.sees(n) && n < since {
 				t.Errorf("%+v does not see %d and %+v does, but since is %d", from, n, to, since)
+			}
+			delivered := to.sees(n) && (n >= from.next || slices.Contains(late, n))
+			if delivered != (to.sees(n) && !from.sees(n)) {
+				t.Errorf("from %+v to %+v, %d is delivered: %t", from, to, n, delivered)
 			}
 		}
 		if since < from.next && !to.sees(since) {

@@ -77,6 +77,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.watched.Go(func() { s.watch(ctx) })
 	s.watched.Go(func() { s.feed.run(ctx) })
+	s.watched.Go(func() { s.feed.summarize(ctx) })
 	if opt.SealAfter > 0 && opt.Move == 0 {
 		s.watched.Go(func() { sealer{db, p}.run(ctx) })
 	}
@@ -116,7 +117,8 @@ func (s *Store) watch(ctx context.Context) {
 				dictionary{s.database}.retry(ctx)
 				triedColumns = now
 			}
-			if time.Since(tidied) > tidyEvery && s.tidyEvents(ctx) == nil {
+			if time.Since(tidied) > tidyEvery {
+				_ = s.tidyEvents(ctx)
 				tidied = time.Now()
 			}
 			s.repairer.payDebts()
@@ -163,6 +165,9 @@ func (s *Store) open(ctx context.Context) error {
 	}
 	if err == nil && s.opt.Move != MoveFrom {
 		err = s.marks.tidy(ctx, conn.Conn(), s.sql, time.Now())
+	}
+	if err == nil && s.opt.Move != MoveFrom {
+		err = s.adoptEvents(ctx, conn.Conn())
 	}
 	// This connection has no prepared statements.
 	_ = conn.Hijack().Close(ctx)
