@@ -319,23 +319,23 @@ func (s *database) upgrade(from int) error {
 	return fmt.Errorf("%w: schema %s has version %d, and this program knows version %d: use a newer pulsegate", storage.ErrFormat, s.opt.Schema, from, schemaVersion)
 }
 
-// version returns the version of the schema; 0 if there is none. Those of before release 0.1.0 have a table or a
-// view meta, and numbers of their own, or no table events.
+// version returns the version of the schema; 0 if there is none. Schemas of before release 0.1.0 have a table or a view
+// meta, and numbers of their own, or no table events.
 func (s *database) version(ctx context.Context, conn *pgx.Conn) (version int, unreleased bool, err error) {
-	var exists bool
-	if err := conn.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL OR to_regclass($1) IS NOT NULL AND to_regclass($3) IS NULL`,
-		s.opt.Schema+".state", s.opt.Schema+".meta", s.opt.Schema+".events").Scan(&exists, &unreleased); err != nil {
+	var state, meta, events bool
+	if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL, to_regclass($3) IS NOT NULL",
+		s.opt.Schema+".state", s.opt.Schema+".meta", s.opt.Schema+".events").Scan(&state, &meta, &events); err != nil {
 		return 0, false, err
 	}
 	table := "state"
 	switch {
-	case !exists && !unreleased:
+	case !state && !meta:
 		return 0, false, nil
-	case !exists:
+	case !state:
 		table = "meta"
 	}
 	err = conn.QueryRow(ctx, s.sql.of("SELECT version FROM SCHEMA."+table)).Scan(&version)
-	return version, unreleased, err
+	return version, meta || version == schemaVersion && !events, err
 }
 
 // statements are the SQL texts of a store.
