@@ -316,7 +316,11 @@ func (p *pass) event(e *Change) bool {
 			return false
 		}
 	case ChangeErased:
-		e.Signs &= p.s.Signs().Known() // it has all if all values were erased
+		signs := e.Signs
+		e.Signs &= p.s.Signs().Known()  // it has all if all values were erased
+		if signs != 0 && e.Signs == 0 { // of signs without readings: 0 would say that everything was erased
+			return false
+		}
 		if !device || p.f.Signs != 0 && e.Signs != 0 && p.f.Signs&e.Signs == 0 {
 			return false
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -263,15 +265,17 @@ func TestChangesInWindows(t *testing.T) {
 		}
 		mustStore(t, s, entries...)
 	}
+	other := open(t, o) // has nothing in memory
 	from := f.cursor.From
-	to, _, err := s.Position(ctx)
+	to, _, err := other.Position(ctx)
 	try(t, err)
 	parts := map[uint64]int{}
-	try(t, s.ReadChanges(ctx, &from, &to, func(r storage.ChangeReader) error {
-		return r.VisitChanged(ctx, from, to, storage.ChangedKey{}, vitals.Name{}, func(part uint64, _ *vitals.Name, records []storage.Record) bool {
+	try(t, other.ReadChanges(ctx, &from, &to, func(r storage.ChangeReader) error {
+		visit := func(part uint64, _ *vitals.Name, records []storage.Record) bool {
 			parts[part] += len(records)
 			return true
-		})
+		}
+		return r.VisitChanged(ctx, from, to, storage.ChangedKey{}, vitals.Name{}, visit)
 	}))
 	all := 0
 	for part, n := range parts {
@@ -285,7 +289,7 @@ func TestChangesInWindows(t *testing.T) {
 	got := map[int64]bool{}
 	for caughtUp := false; !caughtUp; {
 		var page []storage.Change
-		page, caughtUp, err = storage.NextChanges(ctx, s, &f.cursor, &f.filter, 1500)
+		page, caughtUp, err = storage.NextChanges(ctx, other, &f.cursor, &f.filter, 1500)
 		try(t, err)
 		for i := range page {
 			got[page[i].Record.TimeUnixMs] = true
@@ -342,19 +346,19 @@ func TestChangesFromClusterAhead(t *testing.T) {
 	mustStore(t, s, reading("d", 3, 1), reading("d", 4, 1))
 	_, err := pgstore.Seal(s, 4)
 	try(t, err)
-	want := func(who string, got string) {
+	want := func(who string, got string, readings ...string) {
 		t.Helper()
-		for _, reading := range []string{"d@3", "d@4"} {
+		for _, reading := range readings {
 			if !strings.Contains(got, reading) {
 				t.Errorf("%s got %q, want %s in it", who, got, reading)
 			}
 		}
 	}
-	want("the consumer", describe(f.catchUp(s)))
+	want("the consumer", describe(f.catchUp(s)), "d@3", "d@4")
 	p, err := s.PositionAt(ctx, time.Now().Add(-10*time.Minute).UnixMilli())
 	try(t, err)
 	from := follower{t: t, cursor: storage.ChangeCursor{From: p}}
-	want("a consumer from a time on", describe(from.catchUp(s)))
+	want("a consumer from a time on", describe(from.catchUp(s)), "d@1", "d@2", "d@3", "d@4")
 }
 
 // An assignment that another server makes while its device is erased is erased, too, and the event names its subject.
@@ -391,5 +395,81 @@ func TestChangesErasedWhileAssigned(t *testing.T) {
 	last := all[len(all)-1]
 	if last.Kind != storage.ChangeErased || len(last.Subjects) != 1 || last.Subjects[0] != "P-17" {
 		t.Errorf("the consumer got %q, the last %+v, want an erasure that names P-17", describe(all), last)
+	}
+}
+
+// What has expired, and was not removed yet, is not delivered with an assignment either.
+func TestChangesExpiredSpan(t *testing.T) {
+	o := changesOptions(t)
+	s, ctx := open(t, o), context.Background()
+	mustStore(t, s, reading("d", 10, 1), reading("d", 20, 1), reading("d", 90, 1))
+	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}))
+	x, err := s.Expire(ctx, 80, 1)
+	try(t, err)
+	if !x.More {
+		t.Fatalf("%d readings were removed, want some to be left", x.Readings)
+	}
+	f := follower{t: t, filter: storage.ChangeFilter{Subject: func(s storage.Subject) bool { return s == "P-17" }}}
+	f.want("one of two is removed", s, "7 5 2 d@90 8")
+}
+
+// The erasure of a sign's values is delivered by a server that has not heard of the sign yet.
+func TestChangesErasedUnknownSign(t *testing.T) {
+	o := changesOptions(t)
+	s := open(t, o)
+	mustStore(t, s, reading("d", 1, 1))
+	f := follower{t: t}
+	f.want("copy", s, "7 d@1 8")
+	defining := o
+	defining.Signs = storetest.OwnSigns()[:1]
+	other := open(t, defining)
+	sign, ok := other.Signs().Named(defining.Signs[0].Field)
+	if !ok {
+		t.Fatal("the sign was not defined")
+	}
+	e := reading("d", 2, 1)
+	e.Reading.Values.Set(sign, 1)
+	mustStore(t, other, e)
+	f.want("by the one that knows the sign", other, "6 d@2")
+	_, err := other.EraseValues(storage.Erasure{Device: e.Reading.Device, FromUnixMs: 1, ToUnixMs: 9, Signs: 1 << sign})
+	try(t, err)
+	all := f.catchUp(s)
+	if i := slices.IndexFunc(all, func(c storage.Change) bool { return c.Kind == storage.ChangeErased }); i < 0 || all[i].Signs != 1<<sign {
+		t.Errorf("the other one delivers %+v, want an erasure of sign %d", all, sign)
+	}
+}
+
+// A look does not use a connection that may not see a partition: what it misses would never be looked for again.
+func TestChangesPartitionAttached(t *testing.T) {
+	o := changesOptions(t)
+	one, other := open(t, o), open(t, o)
+	f := follower{t: t}
+	f.catchUp(other)
+	const monthMs = 30 * 24 * 60 * minuteMs
+	for month := range int64(4) {
+		before, err := pgstore.Backends(other)
+		try(t, err)
+		at := (month + 1) * monthMs
+		mustStore(t, one, reading("d", at, 1))
+		f.want("a partition is attached", other, fmt.Sprintf("d@%d", at))
+		if now, err := pgstore.Backends(other); err != nil || now[0] == before[0] {
+			t.Errorf("connection %d was used, and is older than a partition: %v", now[0], err)
+		}
+	}
+}
+
+// The last event that is old stays, without its content: positions of until the next one name it.
+func TestChangesTidied(t *testing.T) {
+	o := changesOptions(t)
+	s := open(t, o)
+	try(t, s.Assign(t.Context(), storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: 2}))
+	f := follower{t: t}
+	f.catchUp(s)
+	execute(t, sharedServer(t), "UPDATE "+o.Schema+".events SET at_ms = at_ms - 7200000")
+	mustStore(t, s, reading("d", 1, 1))
+	try(t, pgstore.TidyEvents(s))
+	f.want("tidied", s, "d@1")
+	if n := queryValue[int64](t, sharedServer(t), "SELECT count(*) FROM "+o.Schema+".events WHERE device <> ''"); n != 0 {
+		t.Errorf("%d old events have a device", n)
 	}
 }

@@ -38,14 +38,16 @@ func (s *database) addEvents(tx querier, events ...storage.Change) error {
 	return s.insertEvents(tx, events)
 }
 
-// addGap is addEvents for a gap. It removes the content of earlier events, which nobody reads any more: they may be about
-// what is erased.
+// addGap is addEvents for a gap. Nobody reads earlier events any more. They may be about what is erased, so a server that
+// keeps none, and adds a gap in place of each, removes their content at once, and others do so in tidyEvents.
 func (s *database) addGap(tx querier) error {
 	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
 		return err
 	}
-	if err := s.removeContent(tx, "device <> ''"); err != nil {
-		return err
+	if s.opt.ChangesKeep <= 0 {
+		if err := s.removeContent(tx, "device <> ''"); err != nil {
+			return err
+		}
 	}
 	return s.insertEvents(tx, []storage.Change{{Kind: storage.ChangeKind(eventGap)}})
 }
@@ -217,29 +219,50 @@ func (s *remover) announceExpiry(beforeUnixMs int64) error {
 	})
 }
 
+// tidiedEvents is how many events a statement removes.
+const tidiedEvents = 10000
+
 // markEvery is how often an event marks the time, if there are none: see feed.PositionAt.
 const markEvery = time.Hour
 
-// tidyEvents removes events that are older than Options.ChangesKeep, but for the last one, and marks the time. A command
-// leaves that to servers.
+// tidyEvents removes events that are older than Options.ChangesKeep, and marks the time. The last one of them stays
+// without its content: positions of until the next one name it. A command leaves that to servers.
 func (s *database) tidyEvents(ctx context.Context) error {
 	if s.opt.Existing || s.opt.Move != 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
+	// In parts, as there may be very many before a gap. Readings that an expiry has left are recognized by its event.
+	for {
+		tag, err := s.read.Exec(ctx, s.sql.of(fmt.Sprintf(`DELETE FROM SCHEMA.events
+			WHERE number = ANY(ARRAY(SELECT number FROM SCHEMA.events WHERE number < (SELECT max(number) FROM SCHEMA.events WHERE kind = %d) AND kind <> %d ORDER BY number LIMIT $1))`,
+			eventGap, storage.ChangeExpired)), tidiedEvents)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() < tidiedEvents {
+			break
+		}
+	}
 	now := time.Now()
 	return pgx.BeginTxFunc(ctx, s.read, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.events WHERE number <
-			(SELECT coalesce(min(number) FILTER (WHERE $2::bigint > 0 AND at_ms >= `+earlierMs+` - $2), max(number)) FROM SCHEMA.events)`),
-			now.UnixMilli(), s.opt.ChangesKeep.Milliseconds()); err != nil || s.opt.ChangesKeep <= 0 {
+		old := "at_ms < " + earlierMs + " - $2::bigint"
+		args := []any{now.UnixMilli(), s.opt.ChangesKeep.Milliseconds()}
+		_, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.events
+			WHERE number < (SELECT max(number) FROM SCHEMA.events WHERE `+old+")"), args...)
+		if err != nil {
+			return err
+		}
+		err = s.removeContent(tx, s.sql.of("device <> '' AND number = (SELECT min(number) FROM SCHEMA.events) AND "+old), args...)
+		if err != nil || s.opt.ChangesKeep <= 0 {
 			return err
 		}
 		var latestMs int64
-		err := tx.QueryRow(ctx, s.sql.of("SELECT max(at_ms) FROM SCHEMA.events")).Scan(&latestMs)
+		err = tx.QueryRow(ctx, s.sql.of("SELECT max(at_ms) FROM SCHEMA.events")).Scan(&latestMs)
 		if err != nil || now.UnixMilli() < latestMs+markEvery.Milliseconds() {
 			return err
 		}
@@ -260,8 +283,9 @@ func (s *database) adoptEvents(ctx context.Context, conn *pgx.Conn) error {
 		if err := s.addGap(tx); err != nil {
 			return err
 		}
+		// After the numbers of copied readings: see ownNumber.
 		_, err := tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.events SET changed = $1, seen = $2 WHERE "+copied+
-			" AND changed <> "+transaction), firstTransaction, fmt.Sprintf("%d:%[1]d:", firstTransaction))
+			" AND changed <> "+transaction), firstTransaction+1, fmt.Sprintf("%d:%[1]d:", firstTransaction))
 		return err
 	})
 }

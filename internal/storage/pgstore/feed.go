@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -22,14 +23,14 @@ import (
 // readings.changed and segments.changed are numbers of transactions. A position has a snapshot, and the number of
 // the last event that the snapshot sees. A pass delivers the events between its positions, and then the readings with
 // numbers that the second snapshot sees and the first one does not: see snapshot.since. What is stored during a pass
-// is left to the next one. A copy, whose first position is zero, delivers all readings, whatever their numbers: they may be
-// those of another database, from which they were copied.
+// is left to the next one. A copy, whose first position is zero, delivers all readings, whatever their numbers: they may
+// be those of another database, from which they were copied.
 //
 // A database may have forgotten what a consumer has: see docs/adr/0022-forgetting.md. So a position also names a
 // proof: a row that was committed, and replicated, on the connection on which the position was read, after that. A
 // database that has this row, or a later state of it, has everything that the position or the page before it was read
-// from. Each transaction that reads for a consumer first looks for the rows of both positions, in its one snapshot, and a proof follows it, on the same
-// connection, which the positions name from then on. An old primary that nobody has stopped lacks later proofs, and
+// from. Each transaction that reads for a consumer first looks for the rows of both positions, in its one snapshot, and a
+// proof follows it, on the same connection, which the positions name from then on. An old primary that nobody has stopped lacks later proofs, and
 // cannot commit new ones. A row that was copied to another database has another xmin than it says.
 //
 // A repair puts back, and erases again, with later transactions what may have been delivered before. It adds a gap to
@@ -78,7 +79,7 @@ type head struct {
 
 // An expiredBefore is what an expiry is about: readings from before a time that no transaction has changed after the
 // expiry's.
-type expiredBefore struct{ beforeUnixMs, transaction int64 }
+type expiredBefore struct{ beforeUnixMs, transaction, atUnixMs int64 }
 
 func newFeed(r *reader, s *subjects) *feed {
 	return &feed{
@@ -246,7 +247,7 @@ func (f *feed) look(ctx context.Context, prove bool) (err error) {
 		number, before := f.looks, f.head
 		f.mu.Unlock()
 		err = f.lookOnce(ctx, &before, prove, number)
-		if err == nil || !prove || ctx.Err() != nil || f.closed.Load() || fateOf(err) == rejected ||
+		if err == nil || !prove && !errors.Is(err, errUnseen) || ctx.Err() != nil || f.closed.Load() || fateOf(err) == rejected ||
 			errors.Is(err, storage.ErrCorrupt) || time.Now().After(deadline) {
 			return hide(err)
 		}
@@ -386,27 +387,32 @@ const databaseMs = "(extract(epoch FROM now()) * 1000)::bigint"
 // ownProof is the condition that a row f of proofs was not copied from another database.
 const ownProof = "f.xmin::text::bigint = f.changed & 4294967295"
 
-// known returns ErrUnknownPosition unless a transaction sees the proofs and events of positions.
-func (f *feed) known(ctx context.Context, q querier, all ...*storage.Position) error {
-	var ids, numbers, events []int64
+// known returns ErrUnknownPosition unless a transaction sees the proofs and events of positions, and errUnseen if its
+// connection may not see a partition that was attached before: what it misses would never be read.
+func (f *feed) known(ctx context.Context, q querier, c *pgconn.PgConn, all ...*storage.Position) error {
+	ids, numbers, events := []int64{}, []int64{}, []int64{}
 	for _, p := range all {
 		if !p.IsZero() {
 			ids, numbers = append(ids, int64(p.Mark)), append(numbers, int64(p.Group))
 			events = append(events, int64(p.Event))
 		}
 	}
-	if len(ids) == 0 {
-		return nil
-	}
 	var known bool
-	if err := q.QueryRow(ctx, f.sql.of(`SELECT bool_and(EXISTS (SELECT FROM SCHEMA.proofs AS f
+	var partitions int64
+	if err := q.QueryRow(ctx, f.sql.of(`SELECT `+attached+`, coalesce(bool_and(EXISTS (SELECT FROM SCHEMA.proofs AS f
 				WHERE f.id = k.id AND f.number >= k.number AND `+ownProof+`)
 			AND EXISTS (SELECT FROM SCHEMA.events WHERE number = k.event)
-			AND NOT EXISTS (SELECT FROM SCHEMA.events WHERE number > k.event AND kind = 0))
-		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS k(id, number, event)`), ids, numbers, events).Scan(&known); err != nil {
+			AND NOT EXISTS (SELECT FROM SCHEMA.events WHERE number > k.event AND kind = 0)), true)
+		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS k(id, number, event)`),
+		ids, numbers, events).Scan(&partitions, &known); err != nil {
 		return err
 	}
-	if !known {
+	switch {
+	case c.CustomData()[seenPartitions] != partitions:
+		f.write.Reset()
+		f.read.Reset()
+		return errUnseen
+	case !known:
 		return storage.ErrUnknownPosition
 	}
 	return nil
@@ -530,6 +536,7 @@ func (f *feed) KeptSince(ctx context.Context) (unixMs int64, err error) {
 const (
 	maxStepRows   = 1 << 12
 	maxRecentRows = 1 << 14
+	maxSteps      = 1 << 9
 )
 
 // recent has the readings that were changed between positions of this server's heads, each after the one before. No
@@ -564,17 +571,25 @@ func (s *delta) read(v *view) (whole bool, err error) {
 	return s.rows <= maxStepRows, err
 }
 
-// readWorn reads the assignments of the devices.
+// readWorn reads the assignments of the devices at the times of the readings.
 func (s *delta) readWorn(v *view) error {
 	s.worn = map[vitals.Name][]storage.Assignment{}
+	timesMs := map[vitals.Name][]int64{}
 	var devices []vitals.Name
 	for i := range s.runs {
-		if _, ok := s.worn[s.runs[i].device]; !ok {
-			s.worn[s.runs[i].device] = nil
-			devices = append(devices, s.runs[i].device)
+		device := s.runs[i].device
+		if timesMs[device] == nil {
+			devices = append(devices, device)
+		}
+		for k := range s.runs[i].records {
+			timesMs[device] = append(timesMs[device], s.runs[i].records[k].TimeUnixMs)
 		}
 	}
-	return v.visitAssignments(devices, func(a *storage.Assignment) { s.worn[a.Device] = append(s.worn[a.Device], *a) })
+	return v.visitAssignments(devices, func(a *storage.Assignment) {
+		if slices.ContainsFunc(timesMs[a.Device], a.Covers) {
+			s.worn[a.Device] = append(s.worn[a.Device], *a)
+		}
+	})
 }
 
 // add adds a step.
@@ -584,7 +599,7 @@ func (r *recent) add(s delta, from, to *storage.Position) {
 		*r = recent{}
 	}
 	r.steps = append(slices.Clone(r.steps), s) // consumers read the old ones
-	for r.rows += s.rows; r.rows > maxRecentRows; r.steps = r.steps[1:] {
+	for r.rows += s.rows; r.rows > maxRecentRows || len(r.steps) > maxSteps; r.steps = r.steps[1:] {
 		r.rows -= r.steps[0].rows
 	}
 }

@@ -106,7 +106,11 @@ func (v *view) begin() (err error) {
 	if v.tx, err = v.conn.BeginTx(v.ctx, pgx.TxOptions{BeginQuery: v.f.sql.begin}); err != nil {
 		return err
 	}
-	return v.f.known(v.ctx, v.tx, v.from, v.to)
+	c := v.conn.Conn()
+	if err = v.f.known(v.ctx, v.tx, c.PgConn(), v.from, v.to); errors.Is(err, errUnseen) {
+		_ = c.Close(v.ctx)
+	}
+	return err
 }
 
 // reach is begin, again and again while the connection breaks: it was broken, or the primary is another server now. A
@@ -115,10 +119,11 @@ func (v *view) reach() error {
 	unknown := false
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := v.begin()
-		if err == nil || unknown && errors.Is(err, storage.ErrUnknownPosition) || v.ctx.Err() != nil || fateOf(err) == rejected {
+		again := errors.Is(err, storage.ErrUnknownPosition)
+		if err == nil || again && unknown || v.ctx.Err() != nil || fateOf(err) == rejected {
 			return err
 		}
-		if unknown = errors.Is(err, storage.ErrUnknownPosition); unknown {
+		if unknown = again; unknown {
 			_ = v.conn.Conn().Close(v.ctx)
 		}
 		v.end()
@@ -132,10 +137,20 @@ func (v *view) reach() error {
 
 // prove ends the transaction, and proves what it has read.
 func (v *view) prove() (err error) {
-	if err = v.tx.Commit(v.ctx); err == nil {
-		v.proven, err = v.f.prove(v.ctx, v.conn)
+	if err = v.tx.Commit(v.ctx); err != nil {
+		return err
 	}
-	return err
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		v.proven, err = v.f.prove(v.ctx, v.conn)
+		if sqlState(err) != lockNotAvailable { // others prove at the same time, and wait for the standbys
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-v.ctx.Done():
+			return err
+		}
+	}
 }
 
 // end ends what is left of the transaction.
@@ -216,13 +231,14 @@ const mostExpiries = 64
 
 // expiredOf returns what has expired.
 func (v *view) expiredOf(ctx context.Context) (all []expiredBefore, err error) {
-	rows, err := v.tx.Query(ctx, v.f.sql.of(`SELECT to_ms, changed FROM SCHEMA.events WHERE kind = 5
+	rows, err := v.tx.Query(ctx, v.f.sql.of(`SELECT to_ms, changed, at_ms FROM SCHEMA.events WHERE kind = 5
 		ORDER BY number DESC LIMIT $1`), mostExpiries)
 	if err != nil {
 		return nil, err
 	}
+	all = []expiredBefore{}
 	var x expiredBefore
-	_, err = pgx.ForEachRow(rows, []any{&x.beforeUnixMs, &x.transaction}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&x.beforeUnixMs, &x.transaction, &x.atUnixMs}, func() error {
 		if !slices.ContainsFunc(all, func(later expiredBefore) bool { return later.beforeUnixMs >= x.beforeUnixMs }) {
 			all = append(all, x)
 		}
@@ -263,7 +279,8 @@ func (v *view) VisitEvents(_ context.Context, after, last uint64, visit func(*st
 		}
 		for i := range all {
 			e := &all[i]
-			if after = e.Number; e.Kind == storage.ChangeSign && e.Signs&^v.f.signs.Known() != 0 {
+			signs := e.Kind == storage.ChangeSign || e.Kind == storage.ChangeErased && e.Signs != math.MaxUint32
+			if after = e.Number; signs && e.Signs&^v.f.signs.Known() != 0 {
 				if err := (dictionary{v.f.database}).renew(v.ctx); err != nil { // another server has defined it
 					return err
 				}
@@ -280,11 +297,8 @@ func (v *view) VisitEvents(_ context.Context, after, last uint64, visit func(*st
 func (v *view) VisitAssignments(_ context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error {
 	for i := range v.steps {
 		for _, device := range devices {
-			// Assignments are the same in all steps: no event is between them.
-			if !slices.ContainsFunc(v.steps[:i], func(s delta) bool { _, ok := s.worn[device]; return ok }) {
-				for _, a := range v.steps[i].worn[device] {
-					visit(&a)
-				}
+			for _, a := range v.steps[i].worn[device] { // perhaps again: no event is between the steps
+				visit(&a)
 			}
 		}
 	}
@@ -321,6 +335,23 @@ func (v *view) Scan(_ context.Context, r storage.Range, dst []storage.Record) (n
 	if err := v.reach(); err != nil || len(dst) == 0 || r.FromUnixMs >= r.ToUnixMs {
 		return 0, err
 	}
+	if v.expired == nil {
+		if v.expired, err = v.expiredOf(v.ctx); err != nil {
+			return 0, err
+		}
+	}
+	// Numbers of transactions are not among what it reads. A server refuses what has expired, so hardly anything from
+	// before the time arrives after the event.
+	defer func() {
+		for i := range dst[:n] {
+			r := &dst[i]
+			if slices.ContainsFunc(v.expired, func(x expiredBefore) bool {
+				return r.TimeUnixMs < x.beforeUnixMs && max(r.ReceivedUnixMs, r.ChangedUnixMs) <= x.atUnixMs
+			}) {
+				r.Values = vitals.Values{}
+			}
+		}
+	}()
 	renewed := false
 	for more := 1; ; more *= 4 {
 		n, whole, err := v.f.reader.scanIn(v.ctx, v.tx, false, r, dst, more)
@@ -425,7 +456,7 @@ type changedVisit struct {
 func (v *view) changed(after storage.ChangedKey, prefix vitals.Name, visit visitor) error {
 	c := changedVisit{view: v, q: v.f.sql.reading.Load(), prefix: prefix, visit: visit, timeMs: -1}
 	c.window, c.end = window{from: firstTransaction, copies: true}, firstTransaction+1
-	if v.fromSeen.next > 0 {
+	if v.fromSeen.next > firstTransaction { // otherwise a copy, or the time of one: numbers may be those of another database
 		c.window, c.end = window{from: v.fromSeen.since(&v.toSeen), width: firstWidth}, v.toSeen.next
 	}
 	// A key of readings that were read from elsewhere begins again.
@@ -489,9 +520,11 @@ func (c *changedVisit) ofRows() (from int64, late []int64) {
 	return max(c.window.from, c.fromSeen.next), c.fromSeen.late(&c.toSeen, c.window.from, c.windowEnd())
 }
 
-// arguments returns the parameters that all statements have, after the binary format: the bounds of the prefix, and the key.
+// arguments returns the parameters that all statements have, after the binary format: the bounds of the prefix, and the
+// key.
 func (c *changedVisit) arguments() []any {
-	return []any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, c.prefix.String(), c.prefix.String() + "~", c.device.String(), c.timeMs}
+	prefix := c.prefix.String()
+	return []any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, prefix, prefix + "~", c.device.String(), c.timeMs}
 }
 
 // chunkChanged is the number of rows that are read at once.

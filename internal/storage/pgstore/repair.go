@@ -161,10 +161,14 @@ func (r *repair) prepare() error {
 				return err
 			}
 		}
-		if _, err := (dictionary{r.database}).write(ctx, tx, true); err != nil {
-			return err
+		defined, err := dictionary{r.database}.write(ctx, tx, true)
+		if err == nil {
+			err = dictionary{r.database}.add(ctx, tx)
 		}
-		return dictionary{r.database}.add(ctx, tx)
+		if err == nil {
+			err = r.addEvents(tx, defined...)
+		}
+		return err
 	}); err != nil {
 		return fmt.Errorf("write signs: %w", err)
 	}

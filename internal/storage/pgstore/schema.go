@@ -131,7 +131,7 @@ CREATE TABLE SCHEMA.changes (
 	shared     boolean NOT NULL DEFAULT false       -- of 7: also those that another gateway has completed
 );
 
--- events has what consumers of changes are told besides readings: see feed.go. Numbers have no gaps, and follow the order of commits.
+-- events has what consumers of changes are told besides readings: see feed.go. Numbers follow the order of commits.
 CREATE TABLE SCHEMA.events (
 	number   bigint PRIMARY KEY,
 	kind     smallint NOT NULL, -- 0: positions from before it are not known, 1: nothing, 2 and more: see events.go
@@ -521,12 +521,12 @@ func (q *statements) changes(r *readStatements) {
 	read := "SELECT r.device, r.known, r.changed, " + r.record + " FROM r ORDER BY r.device, r.time_ms"
 	// Numbers are looked for first: the order must not make PostgreSQL read another index. OR might make it read the table.
 	r.changedIn = q.of("WITH r AS MATERIALIZED (" + rows + fmt.Sprintf(inWindow, 5, 6, 7) + " UNION ALL " + rows + fmt.Sprintf(late, 8) + ") " + read + " LIMIT $9")
-	r.copied = q.of("SELECT r.device, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = r.device), 0), r.changed, " + r.record + " FROM SCHEMA.readings AS r WHERE " +
+	r.copied = q.of("SELECT r.device, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = r.device), 0), " + ownNumber + ", " + r.record + " FROM SCHEMA.readings AS r WHERE " +
 		strings.ReplaceAll(fmt.Sprintf(key, "time_ms"), "x.", "r.") + " ORDER BY r.device, r.time_ms LIMIT $5")
 	segments := "SELECT x.* FROM SCHEMA.segments AS x WHERE " + fmt.Sprintf(key, "last_ms")
 	read = "SELECT s.device, s.changed, " + r.segment + " FROM s ORDER BY s.device, s.first_ms, s.last_ms"
 	r.changedSegments = q.of("WITH s AS MATERIALIZED (" + segments + " AND " + fmt.Sprintf(inWindow, 5, 6, 7) + ") " + read + " LIMIT $8")
-	r.copiedSegments = q.of("SELECT s.device, s.changed, " + r.segment + " FROM SCHEMA.segments AS s WHERE " +
+	r.copiedSegments = q.of("SELECT s.device, " + strings.ReplaceAll(ownNumber, "r.", "s.") + ", " + r.segment + " FROM SCHEMA.segments AS s WHERE " +
 		strings.ReplaceAll(fmt.Sprintf(key, "last_ms"), "x.", "s.") + " ORDER BY s.device, s.first_ms, s.last_ms LIMIT $5")
 	// What is MATERIALIZED is planned as if all of it was read: a LIMIT within it might make PostgreSQL read the table.
 	r.counted = q.of("WITH r AS MATERIALIZED (SELECT 1 FROM SCHEMA.readings AS x WHERE " + fmt.Sprintf(inWindow, 1, 2, 3) +
