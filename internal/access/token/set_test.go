@@ -76,7 +76,7 @@ func TestLookup(t *testing.T) {
 				t.Errorf("got %v of %q, want %v of %q", g.ID(), g.Gateway(), tt.id, tt.holder)
 			}
 			device := name(t, "ppg-1")
-			for r := token.Rights(1); r < token.Relay << 1; r++ {
+			for r := token.Rights(1); r < token.Relay<<1; r++ {
 				if got, want := g.Has(r), r == tt.rights; got != want {
 					t.Errorf("has %v: %v, want %v", r, got, want)
 				}
