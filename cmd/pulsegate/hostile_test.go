@@ -57,7 +57,7 @@ func eachLane(t *testing.T, test func(t *testing.T, p *process), args ...string)
 
 // maxRSSBytes bounds the memory of a server with the bounds of eachLane: 32 MiB when idle, twice
 // what bodies take of 85 MiB because the garbage collector lets the heap double, and some more for
-// connections and zstd windows. The tests use 31 to 54 MiB.
+// connections and zstd windows. The tests use up to 82 MiB.
 const maxRSSBytes = 128 << 20
 
 // checkMemory reports a server that has used too much memory.

@@ -16,7 +16,7 @@ func TestCheckOrigins(t *testing.T) {
 			t.Errorf("%q: %v", texts, err)
 		}
 	}
-	for _, name := range []string{"", "ward.example", "ward.example:8080", "ftp://ward.example", "https://u@ward.example/", "https://ward.example/#fleet", "*"} {
+	for _, name := range []string{"", "ward.example", "ward.example:8080", "ftp://ward.example", "https://u@ward.example/", "https://ward.example/#fleet", "https://ward.example/#", "https://ward.example/?", "https://ward.example/a b", "https://:8443/", "*"} {
 		err := (&Options{PublicURL: []string{name}}).checkURLs()
 		if _, usage := err.(settings.UsageError); !usage {
 			t.Errorf("%q: %v", name, err)

@@ -48,7 +48,7 @@ func (c *Options) publicHosts(allowed *origins) *hosts {
 // checkURLs rejects public URLs to which no path can be appended.
 func (c *Options) checkURLs() error {
 	for _, text := range c.PublicURL {
-		if webURL(text) == nil {
+		if u := webURL(text); u == nil || u.String() != text || u.Hostname() == "" {
 			return settings.Usagef("--public-url: %q is not a URL such as https://vitals.example/", text)
 		}
 	}
@@ -74,7 +74,7 @@ func (c *Options) page() string {
 // webURL parses a URL with the scheme http or https and without a user, a query and a fragment. It returns nil for any other.
 func webURL(text string) *url.URL {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
 		return nil
 	}
 	return u

@@ -20,7 +20,7 @@ func TestOrigin(t *testing.T) {
 	proxies := &share.Holders{Exempt: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	origins, err := newOrigins([]string{"https://ward.example"})
 	try(t, err)
-	public := (&Options{Addr: "127.0.0.1:8080", PublicURL: []string{"http://ward.test/page", "https://Vitals.example:8443"}}).publicHosts(origins)
+	public := (&Options{Addr: "127.0.0.1:8080", PublicURL: []string{"http://ward.test/page", "https://Vitals.example:8443/"}}).publicHosts(origins)
 	admin := &hosts{names: []string{"127.0.0.1"}}
 	for _, tt := range []struct {
 		hosts                           *hosts

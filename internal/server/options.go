@@ -423,9 +423,9 @@ func setRanges(ranges *[vitals.MaxSigns]vitals.Range, signs *vitals.Signs, flag 
 	return nil
 }
 
-// loops returns the number of event loops of a listener: one, and one more for every four processors beyond four. The
-// committer and the store use the other processors.
-func loops() int { return max(1, runtime.GOMAXPROCS(0)/4) }
+// loops returns the number of event loops of a listener: one for every four processors, from 1 to 4. The committer and the
+// store use the other processors.
+func loops() int { return min(max(1, runtime.GOMAXPROCS(0)/4), 4) }
 
 // pieceTimeout is how long a client may take to read a piece of an answer.
 func (c *Options) pieceTimeout() time.Duration { return min(2*c.ReadTimeout, 30*time.Second) }
@@ -436,13 +436,16 @@ func (c *Options) pulseAsHeartRate() bool { return c.PulseAs == "heart-rate" }
 // ingest returns the configuration of the write side.
 func (c *Options) ingest(limits vitals.Limits) ingest.Config {
 	return ingest.Config{
-		Limits:        limits,
-		IgnoreUnknown: c.UnknownFields == "ignore",
-		MaxBatchBytes: c.maxBatchBytes,
-		MaxQueued:     c.MaxQueued,
-		MaxBodyBytes:  c.maxBodyBytes,
-		MaxWait:       c.MaxWait,
-		BodyTimeout:   c.ReadTimeout,
+		Limits:         limits,
+		IgnoreUnknown:  c.UnknownFields == "ignore",
+		MaxSingleBytes: ingest.DefaultMaxSingleBytes,
+		MaxReadings:    ingest.DefaultMaxReadings,
+		MaxGroup:       ingest.DefaultMaxGroup,
+		MaxBatchBytes:  c.maxBatchBytes,
+		MaxQueued:      c.MaxQueued,
+		MaxBodyBytes:   c.maxBodyBytes,
+		MaxWait:        c.MaxWait,
+		BodyTimeout:    c.ReadTimeout,
 
 		StoreQuestionable: c.Questionable == "store",
 	}

@@ -96,7 +96,7 @@ func (c *Options) Fit(log *slog.Logger) {
 	c.CacheBytes = cmp.Or(c.CacheBytes, b.CacheBytes)
 	if m.setGoLimit {
 		limit := m.usableBytes
-		if pebblestore.CacheOffHeap {
+		if pebblestore.CacheOffHeap && c.Store == "" { // what is remembered is on the heap
 			limit = max(limit-c.CacheBytes, limit/4)
 		}
 		debug.SetMemoryLimit(limit)

@@ -291,7 +291,7 @@ func (s *server) servePublic() (err error) {
 	})
 	cfg := s.opt.ingest(s.parsed.limits)
 	lines := influx.New(influx.Options{
-		Problems: s.problems, Signs: cfg.Limits.Signs, IgnoreUnknown: cfg.IgnoreUnknown, MaxLineBytes: ingest.DefaultMaxSingleBytes,
+		Problems: s.problems, Signs: cfg.Limits.Signs, IgnoreUnknown: cfg.IgnoreUnknown, MaxLineBytes: cfg.MaxSingleBytes,
 		DeviceTag: s.opt.InfluxTag, Version: s.opt.Version, Ready: s.health.Ready,
 	})
 	s.hosts = s.opt.publicHosts(s.parsed.origins)

@@ -92,9 +92,6 @@ func parse(t *testing.T) (d document) {
 	return d
 }
 
-// methods are those of the description; HEAD and OPTIONS follow from the text of the page.
-var methods = []string{"get", "post", "delete"}
-
 const page = "../../../docs/api.md"
 
 // The pages name the path of every operation.
