@@ -56,7 +56,7 @@ var linesInput = []struct{ file, before, text string }{
 	return lines.Serve(l, opt, s.parsed.limits.Signs), nil
 }
 `},
-	{"options.go", "\tData           string", "\tLinesAddr string `name:\"lines-addr\" group:\"essential\" help:\"Address on which gateways send lines.\"`\n"},
+	{"options.go", "\tData      string", "\tLinesAddr string `name:\"lines-addr\" group:\"inputs\" help:\"Address on which gateways send lines.\"`\n"},
 }
 
 // altered builds, once for all tests, a server that ALTERED in its environment alters, and that has the input of lines. With
