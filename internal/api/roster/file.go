@@ -143,7 +143,7 @@ func (p *parser) begin(key string, at unstable.Range, kind unstable.Kind) error 
 		key = first // what follows may be an id
 	}
 	if slices.Contains(rangeKeys, part) {
-		return &keyError{at, first + "." + part, "write it as " + part + ` = { spo2_pct = "88..92" }, in the table that it belongs to`}
+		return &keyError{at, first + "." + part, "write it as " + part + ` = { SIGN = "MIN..MAX" }, in the table that it belongs to`}
 	}
 	if err := p.end(); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (p *parser) set(key string, at unstable.Range, value *unstable.Node) error 
 	}
 	p.table[of] = entry{at: at}
 	if value.Kind != unstable.InlineTable {
-		return &keyError{at, key, `not ranges by sign, as in { spo2_pct = "88..92" }`}
+		return &keyError{at, key, `not ranges by sign, as in { SIGN = "MIN..MAX" }`}
 	}
 	for all := value.Children(); all.Next(); {
 		sign, at := fullKey(all.Node())

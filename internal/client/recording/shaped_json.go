@@ -240,7 +240,7 @@ func (j *jsonReader) level(dec *jsontext.Decoder, n *shape.Node, open int) error
 		if row := unwrapped(raw); len(row) < len(raw) {
 			return j.level(newJSONDecoder(bytes.NewReader(row)), n, open)
 		}
-		return j.each(newJSONDecoder(bytes.NewReader(raw)), inner, open)
+		return j.level(newJSONDecoder(bytes.NewReader(raw)), inner, open+1)
 	}
 	var held []byte
 	var array *shape.Node
@@ -277,17 +277,12 @@ func (j *jsonReader) elements(dec *jsontext.Decoder, array *shape.Node, open int
 		return err
 	}
 	for dec.PeekKind() != jsontext.KindEndArray {
-		if err := j.each(dec, array.Children[shape.Each], open); err != nil {
+		if err := j.level(dec, array.Children[shape.Each], open+1); err != nil {
 			return err
 		}
 	}
 	_, err := j.token(dec)
 	return err
-}
-
-// each reads an element of the next array.
-func (j *jsonReader) each(dec *jsontext.Decoder, inner *shape.Node, open int) error {
-	return j.level(dec, inner, open+1)
 }
 
 // forget clears the values in the elements of the arrays that are not open.

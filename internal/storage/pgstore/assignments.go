@@ -73,9 +73,9 @@ func (s *subjects) endAssignment(ctx context.Context, a storage.Assignment) erro
 
 // put puts an assignment, and adds the event.
 func (s *subjects) put(tx querier, all []storage.Assignment, a storage.Assignment) error {
-	events, err := s.sql.putIn(tx, all, a)
+	events, err := putIn(s.sql, tx, all, a)
 	if err == nil {
-		err = s.addEvents(tx, events...)
+		err = s.events().add(tx, events...)
 	}
 	return err
 }

@@ -103,7 +103,7 @@ func writeClaims(w *work, q querier) error {
 		}
 	}
 	if len(named) == 0 {
-		return w.s.addEvents(q, events...)
+		return w.s.events().add(q, events...)
 	}
 	slices.SortFunc(named, func(a, b storage.Assignment) int { x, y := a.Key(), b.Key(); return x.Compare(&y) })
 	var n int
@@ -114,7 +114,7 @@ func writeClaims(w *work, q querier) error {
 		err = errStale
 	}
 	if err == nil {
-		err = w.s.addEvents(q, events...)
+		err = w.s.events().add(q, events...)
 	}
 	return err
 }
@@ -154,7 +154,7 @@ func (q *statements) writeAssignments(tx querier, put, gone []storage.Assignment
 }
 
 // putIn puts an assignment that all of its device admit, and returns the events.
-func (q *statements) putIn(tx querier, all []storage.Assignment, a storage.Assignment) (events []storage.Change, err error) {
+func putIn(q *statements, tx querier, all []storage.Assignment, a storage.Assignment) (events []storage.Change, err error) {
 	w := storage.NewWearers(all)
 	w.Put(a)
 	var put, gone []storage.Assignment

@@ -19,29 +19,35 @@ const (
 	eventMark              // nothing; what is left of an event whose content was erased
 )
 
-// eventsLock returns the key of the advisory lock of those who add events.
-func (s *database) eventsLock() int64 { return lockKey("events", s.opt.Schema) }
+// An eventTable is the table of what consumers of changes are told, besides readings.
+type eventTable struct{ *database }
 
-// addEvents adds events to a transaction. It must be the last that locks anything in it, but for the mark: until the
+// events returns the table of events.
+func (s *database) events() eventTable { return eventTable{s} }
+
+// key returns the key of the advisory lock of those who add events.
+func (s eventTable) key() int64 { return lockKey("events", s.opt.Schema) }
+
+// add adds events to a transaction. It must be the last that locks anything in it, but for the mark: until the
 // commit no other transaction adds events, so that numbers follow the order of commits. A server that keeps none adds
 // a gap in their place.
-func (s *database) addEvents(tx querier, events ...storage.Change) error {
+func (s eventTable) add(tx querier, events ...storage.Change) error {
 	if len(events) == 0 {
 		return nil
 	}
 	if s.opt.ChangesKeep <= 0 {
 		return s.addGap(tx)
 	}
-	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
+	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.key()); err != nil {
 		return err
 	}
-	return s.insertEvents(tx, events)
+	return s.insert(tx, events)
 }
 
-// addGap is addEvents for a gap. Nobody reads earlier events any more. They may be about what is erased, so a server that
-// keeps none, and adds a gap in place of each, removes their content at once, and others do so in tidyEvents.
-func (s *database) addGap(tx querier) error {
-	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
+// addGap is add for a gap. Nobody reads earlier events any more. They may be about what is erased, so a server that
+// keeps none, and adds a gap in place of each, removes their content at once, and others do so in tidy.
+func (s eventTable) addGap(tx querier) error {
+	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.key()); err != nil {
 		return err
 	}
 	if s.opt.ChangesKeep <= 0 {
@@ -49,17 +55,17 @@ func (s *database) addGap(tx querier) error {
 			return err
 		}
 	}
-	return s.insertEvents(tx, []storage.Change{{Kind: storage.ChangeKind(eventGap)}})
+	return s.insert(tx, []storage.Change{{Kind: storage.ChangeKind(eventGap)}})
 }
 
 // removeContent removes the content of events.
-func (s *database) removeContent(tx querier, which string, args ...any) error {
+func (s eventTable) removeContent(tx querier, which string, args ...any) error {
 	return run(tx, s.sql.of(fmt.Sprintf(`UPDATE SCHEMA.events SET kind = %d, device = '', subjects = '',
 		from_ms = 0, to_ms = 0, signs = 0, remains = false WHERE `, eventMark)+which), args...)
 }
 
-// insertEvents inserts events. The transaction has the lock.
-func (s *database) insertEvents(tx querier, events []storage.Change) error {
+// insert inserts events. The transaction has the lock.
+func (s eventTable) insert(tx querier, events []storage.Change) error {
 	var kinds []int16
 	var devices, subjects []string
 	var from, to, signs []int64
@@ -94,11 +100,11 @@ func joinSubjects(all []storage.Subject) string {
 	return b.String()
 }
 
-// eventColumns are those that eachEvent reads.
+// eventColumns are those that each reads.
 const eventColumns = "number, kind, device, subjects, from_ms, to_ms, signs, remains"
 
-// eachEvent calls visit with the events that a query finds.
-func (s *database) eachEvent(ctx context.Context, q querier, visit func(*storage.Change), where string,
+// each calls visit with the events that a query finds.
+func (s eventTable) each(ctx context.Context, q querier, visit func(*storage.Change), where string,
 	args ...any) error {
 	rows, err := q.Query(ctx, s.sql.of("SELECT "+eventColumns+" FROM SCHEMA.events "+where), args...)
 	if err != nil {
@@ -138,16 +144,16 @@ func (s *database) eachEvent(ctx context.Context, q querier, visit func(*storage
 // addErased adds the event of an erasure, and removes the content of earlier ones that it makes pointless. all are the
 // assignments of the device before it. The event of an erased device also names the subjects whose assignments have
 // ended: who has not seen the end learns it from this event.
-func (s *database) addErased(tx querier, erased *storage.Erasure, all []storage.Assignment) error {
+func (s eventTable) addErased(tx querier, erased *storage.Erasure, all []storage.Assignment) error {
 	x := storage.ErasedEvent(erased, all)
 	if s.opt.ChangesKeep <= 0 || erased.OfValues() {
-		return s.addEvents(tx, x)
+		return s.add(tx, x)
 	}
-	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
+	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.key()); err != nil {
 		return err
 	}
 	var pointless []int64
-	err := s.eachEvent(context.Background(), tx, func(old *storage.Change) {
+	err := s.each(context.Background(), tx, func(old *storage.Change) {
 		switch old.Kind {
 		case storage.ChangeErased:
 			if !coversErased(erased, old) {
@@ -179,7 +185,7 @@ func (s *database) addErased(tx querier, erased *storage.Erasure, all []storage.
 	if err != nil {
 		return err
 	}
-	return s.insertEvents(tx, []storage.Change{x})
+	return s.insert(tx, []storage.Change{x})
 }
 
 func addSubject(all []storage.Subject, s storage.Subject) []storage.Subject {
@@ -212,7 +218,7 @@ func (s *remover) announceExpiry(beforeUnixMs int64) error {
 				err = s.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")
 			}
 			if err == nil {
-				err = s.addEvents(tx, storage.Change{Kind: storage.ChangeExpired, ToUnixMs: beforeUnixMs})
+				err = s.events().add(tx, storage.Change{Kind: storage.ChangeExpired, ToUnixMs: beforeUnixMs})
 			}
 			return err
 		})
@@ -225,9 +231,9 @@ const tidiedEvents = 10000
 // markEvery is how often an event marks the time, if there are none: see feed.PositionAt.
 const markEvery = time.Hour
 
-// tidyEvents removes events that are older than Options.ChangesKeep, and marks the time. The last one of them stays
+// tidy removes events that are older than Options.ChangesKeep, and marks the time. The last one of them stays
 // without its content: positions of until the next one name it. A command leaves that to servers.
-func (s *database) tidyEvents(ctx context.Context) error {
+func (s eventTable) tidy(ctx context.Context) error {
 	if s.opt.Existing || s.opt.Move != 0 {
 		return nil
 	}
@@ -247,7 +253,7 @@ func (s *database) tidyEvents(ctx context.Context) error {
 	}
 	now := time.Now()
 	return pgx.BeginTxFunc(ctx, s.read, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.eventsLock()); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.key()); err != nil {
 			return err
 		}
 		old := "at_ms < " + earlierMs + " - $2::bigint"
@@ -266,13 +272,13 @@ func (s *database) tidyEvents(ctx context.Context) error {
 		if err != nil || now.UnixMilli() < latestMs+markEvery.Milliseconds() {
 			return err
 		}
-		return s.insertEvents(tx, []storage.Change{{Kind: storage.ChangeKind(eventMark)}})
+		return s.insert(tx, []storage.Change{{Kind: storage.ChangeKind(eventMark)}})
 	})
 }
 
-// adoptEvents adds a gap if there are events that were copied from another cluster and have numbers that this one has not
+// adopt adds a gap if there are events that were copied from another cluster and have numbers that this one has not
 // reached: its own transactions have smaller ones.
-func (s *database) adoptEvents(ctx context.Context, conn *pgx.Conn) error {
+func (s eventTable) adopt(ctx context.Context, conn *pgx.Conn) error {
 	const copied = "changed >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 	var exist bool
 	err := conn.QueryRow(ctx, s.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.events WHERE "+copied+")")).Scan(&exist)

@@ -125,7 +125,7 @@ func Proofs(s *Store) int64 {
 }
 
 // TidyEvents removes old events.
-func TidyEvents(s *Store) error { return s.tidyEvents(context.Background()) }
+func TidyEvents(s *Store) error { return s.events().tidy(context.Background()) }
 
 // MostRows is the largest number of rows in a part of a pass.
 const MostRows = mostRows

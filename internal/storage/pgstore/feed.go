@@ -330,8 +330,8 @@ func (f *feed) lookOnce(ctx context.Context, before *head, prove bool, number ui
 
 // earliest returns a time that no later change is before, by the database's clock: a reading may wait for
 // Options.Timeout between its receipt and its commit, and clocks differ.
-func (f *feed) earliest(clockMs int64) int64 {
-	return min(clockMs, time.Now().UnixMilli()) - clockSkewMs - f.opt.Timeout.Milliseconds()
+func (s *database) earliest(clockMs int64) int64 {
+	return min(clockMs, time.Now().UnixMilli()) - clockSkewMs - s.opt.Timeout.Milliseconds()
 }
 
 // prove commits the row of this server after what conn has read, and returns it.

@@ -270,7 +270,7 @@ func (v *view) VisitEvents(_ context.Context, after, last uint64, visit func(*st
 	for n := page; n == page; {
 		n = 0
 		var all []storage.Change
-		if err := v.f.eachEvent(v.ctx, v.tx, func(e *storage.Change) {
+		if err := v.f.events().each(v.ctx, v.tx, func(e *storage.Change) {
 			n++
 			all = append(all, *e)
 		}, "WHERE number > $1 AND number <= $2 AND kind > 1 ORDER BY number LIMIT $3",

@@ -91,7 +91,7 @@ func (s *healer) ConfirmLoss(ctx context.Context, within Loss) (all []Loss, err 
 // readings and assignments that they remember, in place of sending them again. They repeat erasures in any case.
 func (s *healer) AcceptRestore(ctx context.Context) error {
 	c := newChange(acceptedRestore, vitals.Name{}, 0, math.MaxInt64)
-	return s.decide(ctx, "accept restore", func(tx pgx.Tx) error { return errors.Join(s.insertChange(tx, c), s.addGap(tx)) })
+	return s.decide(ctx, "accept restore", func(tx pgx.Tx) error { return errors.Join(s.insertChange(tx, c), s.events().addGap(tx)) })
 }
 
 // LastMark returns when a server has last committed a transaction with a mark, by its clock, or by the database's: see markedMs; 0 if none has.

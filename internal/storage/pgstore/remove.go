@@ -285,7 +285,7 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		// Nothing was there, and nobody has been told of it, unless an earlier attempt has removed it, with the event.
 		absent := readings == 0 && erased.Readings == 0 && devices == 0 && len(worn) == 0 && !erased.OfValues()
 		if !gone && !absent {
-			if err = s.addErased(tx, erased, worn); err != nil {
+			if err = s.events().addErased(tx, erased, worn); err != nil {
 				return err
 			}
 		}
@@ -403,7 +403,7 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 				return err
 			})
 		})
-		s.noteUnknown(t)
+		t.noteUnknown()
 		if err == nil && some.unannounced {
 			err, announced = s.announceExpiry(beforeUnixMs), true
 			continue
@@ -446,9 +446,9 @@ func (s *remover) recordRemoval(beforeUnixMs int64) error {
 }
 
 // noteUnknown notes that devices may have lost readings without their names being known.
-func (s *remover) noteUnknown(t *try) {
+func (t *try) noteUnknown() {
 	if t.unknown {
-		s.unswept.Store(true)
+		t.s.unswept.Store(true)
 	}
 }
 
@@ -536,12 +536,12 @@ func (s *remover) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64
 		if err == nil && readings > 0 && !*announced {
 			if err = s.announceExpiry(beforeUnixMs); err == nil {
 				*announced = true
-				s.noteUnknown(t)
+				t.noteUnknown()
 				t = s.try() // announceExpiry had its own time
 				err = t.run(drop)
 			}
 		}
-		s.noteUnknown(t)
+		t.noteUnknown()
 		if err != nil {
 			return err
 		}

@@ -166,7 +166,7 @@ func (r *repair) prepare() error {
 			err = dictionary{r.database}.add(ctx, tx)
 		}
 		if err == nil {
-			err = r.addEvents(tx, defined...)
+			err = r.events().add(tx, defined...)
 		}
 		return err
 	}); err != nil {
@@ -272,7 +272,7 @@ func (r *repair) finish() error {
 			generation, err = changelog{r.database}.nextGeneration(tx)
 		}
 		if err == nil && r.needed {
-			err = r.addGap(tx)
+			err = r.events().addGap(tx)
 		}
 		return err
 	}); err != nil {

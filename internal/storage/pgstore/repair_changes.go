@@ -114,7 +114,7 @@ func (r *repair) repeat(c *change) error {
 			err = (changelog{r.database}).insertChange(tx, *c)
 		}
 		if err == nil {
-			err = r.addGap(tx)
+			err = r.events().addGap(tx)
 		}
 		return err
 	})

@@ -170,7 +170,7 @@ func (r *repair) tryBatch(b *batch) error {
 			owed[n] = d
 		}
 		if len(b.assignments) > 0 { // they have no events; readings have later numbers
-			if err := r.addGap(tx); err != nil {
+			if err := r.events().addGap(tx); err != nil {
 				return err
 			}
 		}
@@ -277,18 +277,18 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 		if _, err := a.Admit(all); err != nil {
 			return false, nil // another one overlaps it
 		}
-		_, err = r.sql.putIn(tx, all, *a) // tryBatch adds a gap
+		_, err = putIn(r.sql, tx, all, *a) // tryBatch adds a gap
 		return err == nil, err
 	case all[i].ToUnixMs == a.ToUnixMs:
 		if a.By == storage.ByHand && all[i].By != a.By {
-			_, err = r.sql.putIn(tx, all, *a) // tryBatch adds a gap
+			_, err = putIn(r.sql, tx, all, *a) // tryBatch adds a gap
 		}
 		return err == nil, err
 	case all[i].ToUnixMs == storage.OpenEnd || slices.Contains(earlier, all[i].ToUnixMs):
 		if a.AdmitEnd(all) != nil {
 			return false, nil
 		}
-		_, err = r.sql.putIn(tx, all, *a) // tryBatch adds a gap
+		_, err = putIn(r.sql, tx, all, *a) // tryBatch adds a gap
 		return err == nil, err
 	}
 	return open, nil // it was ended since

@@ -38,7 +38,7 @@ func (s dictionary) open(ctx context.Context, conn *pgx.Conn) error {
 			}
 			defined, err := s.write(ctx, tx, false)
 			if err == nil {
-				err = s.addEvents(tx, defined...)
+				err = s.events().add(tx, defined...)
 			}
 			return err
 		}); err != nil {

@@ -118,7 +118,7 @@ func (s *Store) watch(ctx context.Context) {
 				triedColumns = now
 			}
 			if time.Since(tidied) > tidyEvery {
-				_ = s.tidyEvents(ctx)
+				_ = s.events().tidy(ctx)
 				tidied = time.Now()
 			}
 			s.repairer.payDebts()
@@ -167,7 +167,7 @@ func (s *Store) open(ctx context.Context) error {
 		err = s.marks.tidy(ctx, conn.Conn(), s.sql, time.Now())
 	}
 	if err == nil && s.opt.Move != MoveFrom {
-		err = s.adoptEvents(ctx, conn.Conn())
+		err = s.events().adopt(ctx, conn.Conn())
 	}
 	// This connection has no prepared statements.
 	_ = conn.Hijack().Close(ctx)
