@@ -109,7 +109,7 @@ func TestReadErrors(t *testing.T) {
 		{`device = "/dev"`, "device = \"/dev + /bed\"\ndevices = { a = \"b\" }", "5: devices: needs a device of one place"},
 		{`device = "/dev"`, "device = \"/dev\"\ndevices = { a = \"b c\" }", "5: devices: vitals: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
 		{`name = "m"`, "name = \"m\"\nsource = \"csv\"", "3: source: only json is read here"},
-		{`name = "m"`, "name = \"m\"\nignore = true", "3: ignore: needs where, or mappings before it: everything would be ignored"},
+		{plain, "[[mapping]]\nname = \"m\"\nignore = true", "3: ignore: needs where, or mappings before it: everything would be ignored"},
 		{`name = "m"`, "name = \"m\"\nwhere = { \"/x\" = \"y\" }\nignore = true", "4: ignore: what is ignored is not read: give only name, topic and where"},
 		{`name = "m"`, "name = \"m\"\nmissing = [255]", "3: missing: 255 is a number, and may be a value: give it to a sign"},
 		{`at = "/v/hr"`, `at = "/v/hr", missing = 255`, "8: heart_rate_bpm: missing: 255 is in the accepted range, and may be a value"},
