@@ -90,7 +90,7 @@ type series struct {
 // for PostgreSQL and OpenID Connect, with the labels job and instance and the metric up, which Prometheus adds.
 func seriesOf(t *testing.T) []series {
 	t.Helper()
-	s := serve(t, "--retain=400d", "--alerts=../../examples/alerts.toml", "--alertmanager=http://127.0.0.1:1")
+	s := serve(t, "--retain=400d", "--alerts=../../examples/alerts.toml", "--devices=../../examples/devices.toml", "--alertmanager=http://127.0.0.1:1")
 	awaitReady(t, http.DefaultClient, s.admin)
 	if out, code := run(t, exec.Command(program(t), "sim", "--target", s.public, "--users=2", "--posts=20")); code != 0 {
 		t.Fatalf("sim: exit code %d\n%s", code, out)
