@@ -27,7 +27,7 @@ func elsewhere(t *testing.T, language string) (blocks []string) {
 	return blocks
 }
 
-// copied returns what the server has, a line for each value, as pulsegate_copy.py's view readings has it.
+// copied returns what the server has, a line for each value, as duckdb_copy.py's view readings has it.
 func copied(t *testing.T, s *server, devices []string) string {
 	t.Helper()
 	var lines []string
@@ -63,7 +63,7 @@ func TestReadingElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t)
 	shell, python := elsewhere(t, "sh"), elsewhere(t, "python")
-	if len(shell) != 3 || len(python) != 2 {
+	if len(shell) != 3 || len(python) != 1 {
 		t.Fatalf("the page has %d and %d blocks", len(shell), len(python))
 	}
 	env := append(os.Environ(), "PYTHONPATH="+tool(t, "python"), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
@@ -108,10 +108,11 @@ func TestReadingElsewhere(t *testing.T) {
 			try(t, err, resp.Body.Close())
 		}
 	}
-	try(t, os.WriteFile(filepath.Join(dir, "pulsegate_copy.py"), []byte(python[1]), 0o600))
+	copying, err := filepath.Abs(root + "/docs/clients/duckdb_copy.py")
+	try(t, err)
 	compare := func(when string) {
 		t.Helper()
-		follow("python3", "pulsegate_copy.py", s.url, "copy.duckdb")
+		follow("python3", copying, s.url, "copy.duckdb")
 		got := follow("python3", "-c", `import duckdb
 for row in duckdb.connect("copy.duckdb", read_only=True).execute("""
     SELECT device, strftime(time AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%gZ'), sign, value, coalesce(subject, '')
@@ -132,7 +133,7 @@ for row in duckdb.connect("copy.duckdb", read_only=True).execute("""
 		rounds = 1
 	}
 	for round := range rounds {
-		killed := start("python3", "pulsegate_copy.py", s.url, "copy.duckdb")
+		killed := start("python3", copying, s.url, "copy.duckdb")
 		for range 8 {
 			change()
 		}
