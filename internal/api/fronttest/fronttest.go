@@ -293,6 +293,8 @@ func fullQueue(t *testing.T, s *suite) {
 func guests(t *testing.T, s *suite) {
 	s.start(ingest.Config{}, front.Options{Conns: &share.Conns{Max: 1, MaxGuests: 1}})
 	first := s.greet()
+	// Its place is taken after the handshake, which the client may see the end of earlier.
+	polltest.Until(t, "the first one has its place", func() bool { return s.conns.Open() == 1 })
 	guest := s.dial()
 	_, _ = io.WriteString(guest, s.Hello+s.Message(0)) // it may be closed before
 	guest.wantNo(0)
