@@ -73,7 +73,7 @@ func (s *rows) reading(f *shape.Shape, cells shape.Cells) (r vitals.Reading, _ *
 // Sources has the hashes of the sources of each sign, whose texts may be long, and names of persons.
 type Sources map[vitals.Sign]map[[sha256.Size]byte]bool
 
-// maxSources bounds the sources of a sign that are told apart.
+// maxSources bounds the distinct sources of a sign.
 const maxSources = 1000
 
 func (s Sources) add(r *vitals.Reading, source []byte) {
