@@ -3,7 +3,6 @@ package vitals
 import (
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // The rules that a reading may break. A [FieldError] wraps one of them; compare with
@@ -70,15 +69,15 @@ var (
 // Errors about a whole body. No reading of the body was used.
 var (
 	// ErrSyntax is wrapped by every [SyntaxError].
-	ErrSyntax = errors.New("vitals: not valid JSON")
+	ErrSyntax = errors.New("not valid JSON")
 
 	// ErrTooManyReadings means that a body has more than [DecoderOptions.MaxReadings]
 	// readings.
-	ErrTooManyReadings = errors.New("vitals: too many readings in one body")
+	ErrTooManyReadings = errors.New("too many readings in one body")
 
 	// ErrReadingTooLong means that a reading in a body has more than
 	// [DecoderOptions.MaxReadingBytes] bytes.
-	ErrReadingTooLong = errors.New("vitals: reading too long")
+	ErrReadingTooLong = errors.New("reading too long")
 )
 
 // Variants of ErrType.
@@ -115,8 +114,8 @@ type rule struct {
 	of     error  // the sentinel that the rule belongs to; nil for a sentinel
 }
 
-// Error returns the reason, prefixed with the package's name.
-func (r *rule) Error() string { return "vitals: " + r.reason }
+// Error returns the reason.
+func (r *rule) Error() string { return r.reason }
 
 // Unwrap returns the sentinel that the rule belongs to.
 func (r *rule) Unwrap() error { return r.of }
@@ -141,12 +140,12 @@ type FieldError struct {
 }
 
 // Error returns a text such as
-// "vitals: reading 3: spo2_pct: outside the accepted range 2 to 100 %".
+// "reading 3: spo2_pct: outside the accepted range 2 to 100 %".
 func (e *FieldError) Error() string {
 	if e.Field == "" {
-		return fmt.Sprintf("vitals: reading %d: %s", e.Index, e.Reason())
+		return fmt.Sprintf("reading %d: %s", e.Index, e.Reason())
 	}
-	return fmt.Sprintf("vitals: reading %d: %s: %s", e.Index, e.Field, e.Reason())
+	return fmt.Sprintf("reading %d: %s: %s", e.Index, e.Field, e.Reason())
 }
 
 // Unwrap returns the rule.
@@ -162,7 +161,7 @@ func (e *FieldError) Reason() string {
 	case *rule:
 		return err.reason
 	default:
-		return strings.TrimPrefix(err.Error(), "vitals: ")
+		return err.Error()
 	}
 }
 
@@ -176,9 +175,9 @@ type SyntaxError struct {
 	Reason string // description for the client; needs no escapes in JSON
 }
 
-// Error returns a text such as "vitals: byte 17: cut off".
+// Error returns a text such as "byte 17: cut off".
 func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("vitals: byte %d: %s", e.Offset, e.Reason)
+	return fmt.Sprintf("byte %d: %s", e.Offset, e.Reason)
 }
 
 // Unwrap returns [ErrSyntax].

@@ -39,10 +39,10 @@ func TestFieldError(t *testing.T) {
 		if got := e.Reason(); got != rule.reason {
 			t.Errorf("Reason() = %q, want %q", got, rule.reason)
 		}
-		if got, want := e.Error(), "vitals: reading 3: spo2_pct: "+rule.reason; got != want {
+		if got, want := e.Error(), "reading 3: spo2_pct: "+rule.reason; got != want {
 			t.Errorf("Error() = %q, want %q", got, want)
 		}
-		if got, want := rule.err.Error(), "vitals: "+rule.reason; got != want {
+		if got, want := rule.err.Error(), rule.reason; got != want {
 			t.Errorf("Error() of the rule = %q, want %q", got, want)
 		}
 		if strings.ContainsAny(rule.reason, "\"\\") {
@@ -64,11 +64,11 @@ func TestFieldErrorTexts(t *testing.T) {
 		err          vitals.FieldError
 		text, reason string
 	}{
-		{vitals.FieldError{Err: vitals.ErrEmpty}, "vitals: reading 0: no vital sign given", "no vital sign given"},
-		{vitals.FieldError{Index: 1}, "vitals: reading 1: ", ""},
+		{vitals.FieldError{Err: vitals.ErrEmpty}, "reading 0: no vital sign given", "no vital sign given"},
+		{vitals.FieldError{Index: 1}, "reading 1: ", ""},
 		{
 			vitals.FieldError{Field: "time", Err: fmt.Errorf("other: %w", vitals.ErrPast)},
-			"vitals: reading 0: time: other: vitals: before 1970", "other: vitals: before 1970",
+			"reading 0: time: other: before 1970", "other: before 1970",
 		},
 	} {
 		if got := tt.err.Error(); got != tt.text {

@@ -33,7 +33,7 @@ func ExampleDecoder() {
 	}
 	// Output:
 	// 0: {"device":"ppg-000123","time":"2026-11-21T10:00:00.123Z","spo2_pct":97.5,"heart_rate_bpm":72}
-	// vitals: reading 1: spo2_pct: outside the accepted range 2 to 100 %
+	// reading 1: spo2_pct: outside the accepted range 2 to 100 %
 }
 
 // The flags of a reading, computed when it is shown.

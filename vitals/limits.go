@@ -7,7 +7,7 @@ import (
 )
 
 // ErrLimits is wrapped by errors about invalid limits.
-var ErrLimits = errors.New("vitals: bad limits")
+var ErrLimits = errors.New("bad limits")
 
 // A Range is an inclusive range of values of one sign.
 type Range struct {

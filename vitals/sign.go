@@ -226,10 +226,10 @@ const (
 // Errors about definitions of signs.
 var (
 	// ErrDefinition is wrapped by errors about invalid definitions.
-	ErrDefinition = errors.New("vitals: bad definition of a sign")
+	ErrDefinition = errors.New("bad definition of a sign")
 
 	// ErrTaken is wrapped by [Signs.Restore] if a built-in sign has the number or the field.
-	ErrTaken = errors.New("vitals: a sign of the store's own is in the way of a built-in one")
+	ErrTaken = errors.New("a sign of the store's own is in the way of a built-in one")
 )
 
 // Own reports whether d, from a table of signs, defines a sign of a user's own.

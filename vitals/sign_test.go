@@ -36,8 +36,8 @@ func rmssd() vitals.Definition {
 }
 
 func TestDefinitionValidate(t *testing.T) {
-	const name = "field: vitals: bad definition of a sign: not a letter and at most 39 letters, digits and underscores, all in lower case"
-	const label = "label: vitals: bad definition of a sign: not 1 to 64 bytes of text"
+	const name = "field: bad definition of a sign: not a letter and at most 39 letters, digits and underscores, all in lower case"
+	const label = "label: bad definition of a sign: not 1 to 64 bytes of text"
 	for _, tt := range []struct {
 		change func(*vitals.Definition)
 		want   string // "" if it is valid
@@ -52,30 +52,30 @@ func TestDefinitionValidate(t *testing.T) {
 		{func(d *vitals.Definition) { d.Field = "A" }, name},
 		{func(d *vitals.Definition) { d.Field = "a-b" }, name},
 		{func(d *vitals.Definition) { d.Field = "ä" }, name},
-		{func(d *vitals.Definition) { d.Field = "spo2_pct" }, "field: vitals: bad definition of a sign: spo2_pct is a built-in field"},
-		{func(d *vitals.Definition) { d.Field = "body_weight_kg" }, "field: vitals: bad definition of a sign: body_weight_kg is a built-in field"},
-		{func(d *vitals.Definition) { d.Field = "time" }, "field: vitals: bad definition of a sign: time is a built-in field"},
-		{func(d *vitals.Definition) { d.Field = "changed" }, "field: vitals: bad definition of a sign: changed is a built-in field"}, // a column in PostgreSQL
-		{func(d *vitals.Definition) { d.Field = "pulse_pressure_mmhg" }, "field: vitals: bad definition of a sign: pulse_pressure_mmhg is a built-in field"},
+		{func(d *vitals.Definition) { d.Field = "spo2_pct" }, "field: bad definition of a sign: spo2_pct is a built-in field"},
+		{func(d *vitals.Definition) { d.Field = "body_weight_kg" }, "field: bad definition of a sign: body_weight_kg is a built-in field"},
+		{func(d *vitals.Definition) { d.Field = "time" }, "field: bad definition of a sign: time is a built-in field"},
+		{func(d *vitals.Definition) { d.Field = "changed" }, "field: bad definition of a sign: changed is a built-in field"}, // a column in PostgreSQL
+		{func(d *vitals.Definition) { d.Field = "pulse_pressure_mmhg" }, "field: bad definition of a sign: pulse_pressure_mmhg is a built-in field"},
 		{func(d *vitals.Definition) { d.Label = "" }, label},
 		{func(d *vitals.Definition) { d.Label = strings.Repeat("a", 64) }, ""},
 		{func(d *vitals.Definition) { d.Label = strings.Repeat("a", 65) }, label},
 		{func(d *vitals.Definition) { d.Label = "a\nb" }, label},
 		{func(d *vitals.Definition) { d.Label = "<b>" }, label},
 		{func(d *vitals.Definition) { d.Label = "a\xff" }, label},
-		{func(d *vitals.Definition) { d.Unit = "bpm" }, `unit: vitals: bad definition of a sign: "bpm" is not a UCUM code that this program knows, such as ms, mm[Hg], /min, % or 1`},
+		{func(d *vitals.Definition) { d.Unit = "bpm" }, `unit: bad definition of a sign: "bpm" is not a UCUM code that this program knows, such as ms, mm[Hg], /min, % or 1`},
 		{func(d *vitals.Definition) { d.Decimals = 0 }, ""},
 		{func(d *vitals.Definition) { d.Decimals = 3 }, ""},
-		{func(d *vitals.Definition) { d.Decimals = 4 }, "decimals: vitals: bad definition of a sign: not 0 to 3"},
-		{func(d *vitals.Definition) { d.Decimals = -1 }, "decimals: vitals: bad definition of a sign: not 0 to 3"},
+		{func(d *vitals.Definition) { d.Decimals = 4 }, "decimals: bad definition of a sign: not 0 to 3"},
+		{func(d *vitals.Definition) { d.Decimals = -1 }, "decimals: bad definition of a sign: not 0 to 3"},
 		{func(d *vitals.Definition) { d.LOINC = []string{"80404-7"} }, ""},
-		{func(d *vitals.Definition) { d.LOINC = []string{"80404-6"} }, `loinc: vitals: bad definition of a sign: "80404-6" is not a LOINC code, such as 8867-4`},
-		{func(d *vitals.Definition) { d.LOINC = slices.Repeat([]string{"80404-7"}, 9) }, "loinc: vitals: bad definition of a sign: more than 8 codes"},
+		{func(d *vitals.Definition) { d.LOINC = []string{"80404-6"} }, `loinc: bad definition of a sign: "80404-6" is not a LOINC code, such as 8867-4`},
+		{func(d *vitals.Definition) { d.LOINC = slices.Repeat([]string{"80404-7"}, 9) }, "loinc: bad definition of a sign: more than 8 codes"},
 		{func(d *vitals.Definition) { d.Accepted = vitals.Range{Min: -2, Max: -1} }, ""},
-		{func(d *vitals.Definition) { d.Accepted = vitals.Range{Min: 2, Max: 1} }, "accepted: vitals: bad definition of a sign: the range ends before it starts"},
-		{func(d *vitals.Definition) { d.Accepted.Max = vitals.MaxValue }, "accepted: vitals: bad definition of a sign: the range has no end"},
-		{func(d *vitals.Definition) { d.Accepted.Min = vitals.MinValue }, "accepted: vitals: bad definition of a sign: the range has no end"},
-		{func(d *vitals.Definition) { d.Usual = vitals.Range{Min: 2, Max: 1} }, "usual: vitals: bad definition of a sign: the range ends before it starts"},
+		{func(d *vitals.Definition) { d.Accepted = vitals.Range{Min: 2, Max: 1} }, "accepted: bad definition of a sign: the range ends before it starts"},
+		{func(d *vitals.Definition) { d.Accepted.Max = vitals.MaxValue }, "accepted: bad definition of a sign: the range has no end"},
+		{func(d *vitals.Definition) { d.Accepted.Min = vitals.MinValue }, "accepted: bad definition of a sign: the range has no end"},
+		{func(d *vitals.Definition) { d.Usual = vitals.Range{Min: 2, Max: 1} }, "usual: bad definition of a sign: the range ends before it starts"},
 	} {
 		d := rmssd()
 		tt.change(&d)
@@ -172,7 +172,7 @@ func TestDefine(t *testing.T) {
 
 	unit, decimals := a, a
 	unit.Unit, decimals.Decimals = "s", 2
-	const bad = "vitals: bad definition of a sign: "
+	const bad = "bad definition of a sign: "
 	refused(1, "unit: "+bad+"hrv_rmssd_ms is stored in ms", b, unit)
 	refused(0, "decimals: "+bad+"hrv_rmssd_ms is stored with 1 decimals", decimals)
 	refused(2, "field: "+bad+"b is given twice", b, c, b)

@@ -259,7 +259,7 @@ func (c *importCommand) preview(ctx context.Context, std stdio, _ *transfer.Clie
 	}()
 	refuse := func(line int, field string, err error) {
 		sum.Rejected++
-		rejected.add(transfer.Refusal{Line: line, Field: field, Reason: strings.TrimPrefix(err.Error(), "vitals: "), Row: reader.Text()})
+		rejected.add(transfer.Refusal{Line: line, Field: field, Reason: err.Error(), Row: reader.Text()})
 	}
 	for {
 		if err := ctx.Err(); err != nil {

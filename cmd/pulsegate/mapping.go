@@ -103,7 +103,7 @@ func (c *mappingTestCommand) Run(ctx context.Context, std stdio) error {
 		fmt.Fprintf(std.err, "rounded: %d values\n", in.Rounded)
 	}
 	for i := range got.Refused {
-		fmt.Fprintf(std.err, "rejected: %s\n", strings.TrimPrefix(got.Refused[i].Error(), "vitals: "))
+		fmt.Fprintf(std.err, "rejected: %s\n", got.Refused[i].Error())
 	}
 	if n := len(got.Refused); n > 0 {
 		return fmt.Errorf("%d of %d readings would be %w", n, got.Len(), errRejected)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,9 @@ import (
 )
 
 var update = flag.Bool("update", false, "write docs/configuration.md anew in TestReference")
+
+// maxServeSettings is as many as one can read.
+const maxServeSettings = 70
 
 // docs/configuration.md documents every setting as it is in the code. make docs writes it.
 func TestReference(t *testing.T) {
@@ -27,7 +31,13 @@ func TestReference(t *testing.T) {
 	var reference strings.Builder
 	parser, err := newParser(new(commands), stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard}, "")
 	try(t, err)
-	writeReference(&reference, settings.Commands(parser.Model))
+	all := settings.Commands(parser.Model)
+	writeReference(&reference, all)
+	serve := slices.IndexFunc(all, func(c settings.Command) bool { return c.Path == "serve" })
+	if n := len(all[serve].Flags) - 1; n > maxServeSettings { // --help is none
+		t.Errorf("serve has %d settings, want at most %d: what nobody sets is a constant, or follows --memory", n,
+			maxServeSettings)
+	}
 	if existing == reference.String() {
 		return
 	}

@@ -22,6 +22,7 @@ const (
 	commentRule  rule = "package comment"  // each package comment says what the package promises and what it leaves to others
 	symbolRule   rule = "symbol"           // symbols named in a package comment exist
 	methodsRule  rule = "methods"          // no type has many methods
+	messageRule  rule = "message"          // texts of errors do not begin with the name of a package: people read them
 	signRule     rule = "sign"             // only the table of signs and a few mappings name a sign
 )
 
@@ -40,6 +41,7 @@ var rules = []struct {
 	{[]rule{commentRule}, (*checker).comments},
 	{[]rule{symbolRule}, (*checker).symbols},
 	{[]rule{methodsRule}, (*checker).methods},
+	{[]rule{messageRule}, (*checker).messages},
 	{[]rule{signRule}, (*checker).signs},
 }
 

@@ -3,6 +3,7 @@ package archtest_test
 import (
 	"go/ast"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -24,6 +25,30 @@ func (c *checker) methods(p *pkg) {
 				c.report(methodsRule, p, fn.Pos(), of, "type %s has more than %d methods: split it by what it is responsible for", of, maxMethods)
 			}
 		}
+	}
+}
+
+// messages checks that no text of an error begins with the name of its package, but in the packages that other programs
+// import for their routes, answers and checks: there it says where the error is from.
+func (c *checker) messages(p *pkg) {
+	if slices.Contains([]string{"health", "mux", "reply"}, p.dir) {
+		return
+	}
+	for f := range p.sources() {
+		prefix := strconv.Quote(f.ast.Name.Name + ": ")
+		prefix = prefix[:len(prefix)-1]
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) == 0 {
+				return true
+			}
+			of, ok := call.Fun.(*ast.SelectorExpr)
+			text, isText := call.Args[0].(*ast.BasicLit)
+			if ok && isText && slices.Contains([]string{"New", "Errorf"}, of.Sel.Name) && strings.HasPrefix(text.Value, prefix) {
+				c.report(messageRule, p, text.Pos(), text.Value, "the text %s begins with the name of its package", text.Value)
+			}
+			return true
+		})
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // ErrUnknownPosition means that a position is not one of the store, or that the store no longer keeps everything that
 // follows it.
-var ErrUnknownPosition = errors.New("storage: the position is not of this store, or is too old")
+var ErrUnknownPosition = errors.New("the position is not of this store, or is too old")
 
 // A Position is a point in the order of a store's changes. Everything that the store had at one moment comes before
 // it. The zero Position comes before everything. Mark is random, so the positions of two stores differ. A store

@@ -81,7 +81,7 @@ func appendPosition(dst []byte, p *Position) []byte {
 }
 
 // errCursor is the error of bytes that are no cursor.
-var errCursor = errors.New("storage: not a cursor of changes")
+var errCursor = errors.New("not a cursor of changes")
 
 // ParseChangeCursor parses the encoding of a cursor.
 func ParseChangeCursor(b []byte) (c ChangeCursor, err error) {

@@ -99,46 +99,46 @@ import (
 var (
 	// ErrNotWritten is wrapped by every error of Append after which nothing of
 	// the group was written.
-	ErrNotWritten = errors.New("storage: nothing was written")
+	ErrNotWritten = errors.New("nothing was written")
 
 	// ErrDiskLow means that too little disk space is left to write safely. It comes
 	// with ErrNotWritten. The store accepts writes again once there is enough space.
-	ErrDiskLow = errors.New("storage: disk space is low")
+	ErrDiskLow = errors.New("disk space is low")
 
 	// ErrFailed means that an earlier write failed and that the store must be
 	// opened again before it accepts another one.
-	ErrFailed = errors.New("storage: failed")
+	ErrFailed = errors.New("the store has failed")
 
 	// ErrClosed means that the store was closed. With Append it comes with
 	// ErrNotWritten.
-	ErrClosed = errors.New("storage: closed")
+	ErrClosed = errors.New("the store is closed")
 
 	// ErrLocked means that another process has the store open.
-	ErrLocked = errors.New("storage: in use by another process")
+	ErrLocked = errors.New("the store is in use by another process")
 
 	// ErrCorrupt means that stored bytes differ from what was written. The
 	// wrapping error names the place.
-	ErrCorrupt = errors.New("storage: corrupt")
+	ErrCorrupt = errors.New("corrupt")
 
 	// ErrFormat means that a directory holds something other than a store, or a
 	// store written by another version. The directory was left unchanged.
-	ErrFormat = errors.New("storage: no usable store")
+	ErrFormat = errors.New("no usable store")
 
 	// ErrNotFound means that the store holds no readings of the device.
-	ErrNotFound = errors.New("storage: no such device")
+	ErrNotFound = errors.New("no such device")
 
 	// ErrBusy means that a backup or an erasure is in progress. No other may begin
 	// before it ends: a backup would contain what is being erased.
-	ErrBusy = errors.New("storage: busy")
+	ErrBusy = errors.New("the store is busy")
 
 	// ErrUnavailable means that readings of some time cannot be read now. The wrapping error names what holds them up.
-	ErrUnavailable = errors.New("storage: readings of some time cannot be read now")
+	ErrUnavailable = errors.New("readings of some time cannot be read now")
 
 	// ErrRemoved means that readings were removed while they were read.
-	ErrRemoved = errors.New("storage: readings were removed while they were read")
+	ErrRemoved = errors.New("readings were removed while they were read")
 
 	// ErrUnfinished means that an erasure began and was not finished.
-	ErrUnfinished = errors.New("storage: the erasure is not finished")
+	ErrUnfinished = errors.New("the erasure is not finished")
 )
 
 // An Outcome is the result of settling a reading.

@@ -13,20 +13,20 @@ import (
 // Errors of assignments.
 var (
 	// ErrSubject means that a text is not a subject.
-	ErrSubject = errors.New("storage: a subject is 1 to 64 of A-Z, a-z, 0-9, hyphen and dot")
+	ErrSubject = errors.New("a subject is 1 to 64 of A-Z, a-z, 0-9, hyphen and dot")
 
 	// ErrAssigned means that a device is already assigned to a subject at a time of the
 	// new assignment.
-	ErrAssigned = errors.New("storage: the device is already assigned at that time")
+	ErrAssigned = errors.New("the device is already assigned at that time")
 
 	// ErrNotAssigned means that there is no such assignment.
-	ErrNotAssigned = errors.New("storage: no such assignment")
+	ErrNotAssigned = errors.New("no such assignment")
 
 	// ErrTooManyAssignments means that a device has no room for one more: see [MaxAssignments].
-	ErrTooManyAssignments = errors.New("storage: too many assignments of the device")
+	ErrTooManyAssignments = errors.New("too many assignments of the device")
 
 	// ErrPeriod means that an assignment does not end after it begins, or begins before 1970.
-	ErrPeriod = errors.New("storage: an assignment must begin after 1970 and end after it begins")
+	ErrPeriod = errors.New("an assignment must begin after 1970 and end after it begins")
 )
 
 // MaxAssignments bounds the assignments of one device to subjects that last longer than a millisecond, and those that do

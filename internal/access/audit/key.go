@@ -170,7 +170,7 @@ func (k *Key) writeHead(d disk, m mark) error {
 }
 
 // errHead means that the head file has no valid signature of the key.
-var errHead = errors.New("audit: the head file beside the key was damaged or changed")
+var errHead = errors.New("the head file beside the key was damaged or changed")
 
 // readHead reads the head file. ok is false if there is none.
 func (k *Key) readHead() (m mark, ok bool, err error) {

@@ -59,7 +59,7 @@ func (o *Options) setDefaults() {
 // ErrFailed means that a sync of the log has failed. What was written since the
 // previous sync may be lost, and no later sync can show whether it was. The Log writes
 // nothing more.
-var ErrFailed = errors.New("audit: the log has failed")
+var ErrFailed = errors.New("the audit log has failed")
 
 // A Log is an audit log that is open for writing. It is safe for concurrent use.
 type Log struct {

@@ -115,7 +115,7 @@ type Record struct {
 	signer *Key               // with LogSigned
 }
 
-var errRecord = errors.New("audit: invalid record")
+var errRecord = errors.New("invalid record of the audit log")
 
 // check rejects a record that could break the format of a line.
 func (r *Record) check() error {

@@ -58,14 +58,14 @@ func NewSyslog(target, hostname string, onTrouble func(error)) (*Syslog, error) 
 	case "unix":
 		network = "unixgram"
 		if address == "" {
-			return nil, fmt.Errorf("audit: syslog %q lacks the path of a socket", target)
+			return nil, fmt.Errorf("syslog %q lacks the path of a socket", target)
 		}
 	case "udp", "tcp":
 		if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
-			return nil, fmt.Errorf("audit: syslog %q is not of the form %s:host:port", target, network)
+			return nil, fmt.Errorf("syslog %q is not of the form %s:host:port", target, network)
 		}
 	default:
-		return nil, fmt.Errorf("audit: syslog %q is not of the form unix:PATH, udp:HOST:PORT or tcp:HOST:PORT", target)
+		return nil, fmt.Errorf("syslog %q is not of the form unix:PATH, udp:HOST:PORT or tcp:HOST:PORT", target)
 	}
 	s := &Syslog{
 		network: network, address: address, hostname: syslogName(hostname), onTrouble: onTrouble,

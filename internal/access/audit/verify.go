@@ -15,7 +15,7 @@ import (
 
 // ErrCorrupt means that a log differs from what was written. The wrapping error names
 // the line.
-var ErrCorrupt = errors.New("audit: the log was damaged or changed")
+var ErrCorrupt = errors.New("the audit log was damaged or changed")
 
 // A FileReport describes one file of a log.
 type FileReport struct {

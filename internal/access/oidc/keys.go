@@ -62,7 +62,7 @@ type signature struct {
 	unknown bool      // the token names a key that is not known
 }
 
-var errSignature = errors.New("oidc: no key has signed this")
+var errSignature = errors.New("no key has signed this")
 
 // VerifySignature returns the payload of a token that one of the keys has signed. A token names its
 // key, unless there is only one.

@@ -247,7 +247,7 @@ func (p *Provider) fetch(ctx context.Context) error {
 		return brief("get the provider's configuration", err)
 	}
 	if err := CheckURL(published.JWKS); err != nil {
-		return fmt.Errorf("oidc: get the provider's keys: jwks_uri is %w", err)
+		return fmt.Errorf("get the provider's keys: jwks_uri is %w", err)
 	}
 	text, keys, err := p.fetchKeys(ctx, published.JWKS)
 	if err != nil {
@@ -263,7 +263,7 @@ func (p *Provider) fetch(ctx context.Context) error {
 // sent.
 func brief(what string, err error) error {
 	text := fmt.Sprintf("%.200q", err.Error())
-	return fmt.Errorf("oidc: %s: %s", what, text)
+	return fmt.Errorf("%s: %s", what, text)
 }
 
 // Client returns a context for requests to the provider with the libraries go-oidc and oauth2. They

@@ -16,10 +16,10 @@ import (
 
 // Errors of tokens. They are not wrapped.
 var (
-	ErrMalformed   = errors.New("oidc: not a JWT")
-	ErrInvalid     = errors.New("oidc: the token is not valid here")
-	ErrExpired     = errors.New("oidc: the token has expired")
-	ErrUnavailable = errors.New("oidc: the provider's keys are not known yet")
+	ErrMalformed   = errors.New("not a JWT")
+	ErrInvalid     = errors.New("the token is not valid here")
+	ErrExpired     = errors.New("the token has expired")
+	ErrUnavailable = errors.New("the provider's keys are not known yet")
 )
 
 // Skew is how far the clocks of the provider and of this server may differ.

@@ -35,9 +35,9 @@ const MaxFinishing = 16
 
 // Errors of [Flow.Finish]. They are not wrapped.
 var (
-	ErrState       = errors.New("signin: this browser has not begun this sign-in")
-	ErrRefused     = errors.New("signin: the provider has not confirmed who this is")
-	ErrUnavailable = errors.New("signin: the provider does not answer")
+	ErrState       = errors.New("this browser has not begun this sign-in")
+	ErrRefused     = errors.New("the provider has not confirmed who this is")
+	ErrUnavailable = errors.New("the provider does not answer")
 )
 
 // Options configure a [Flow].

@@ -12,10 +12,10 @@ import (
 // Errors for client certificates. [Gateway] returns all but ErrUntrusted, which is for
 // callers of [Files.Trusts].
 var (
-	ErrNoCertificate = errors.New("tlsfiles: the client presented no verified certificate")
-	ErrExpired       = errors.New("tlsfiles: the client's certificate has expired since the handshake")
-	ErrUntrusted     = errors.New("tlsfiles: the CA of the client's certificate was removed")
-	ErrNoName        = errors.New("tlsfiles: the client's certificate does not name exactly one gateway")
+	ErrNoCertificate = errors.New("the client presented no verified certificate")
+	ErrExpired       = errors.New("the client's certificate has expired since the handshake")
+	ErrUntrusted     = errors.New("the CA of the client's certificate was removed")
+	ErrNoName        = errors.New("the client's certificate does not name exactly one gateway")
 )
 
 // A URI that names a gateway is pulsegate:gateway:NAME.

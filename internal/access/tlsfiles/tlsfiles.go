@@ -65,7 +65,7 @@ type state struct {
 // if they cannot be used now.
 func Open(opt Options) (*Files, error) {
 	if opt.RequireClient && opt.ClientCAFile == "" {
-		return nil, errors.New("tlsfiles: client certificates cannot be required without a client CA")
+		return nil, errors.New("client certificates cannot be required without a client CA")
 	}
 	f := &Files{opt: opt}
 	f.current.Store(&state{})

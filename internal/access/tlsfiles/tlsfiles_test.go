@@ -179,14 +179,14 @@ func TestGateway(t *testing.T) {
 	optional := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas}))
 	required := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true}))
 	serverOnly := clients.Server(5).TLS()
-	const noName = "tlsfiles: the client's certificate does not name exactly one gateway"
+	const noName = "the client's certificate does not name exactly one gateway"
 	for _, tt := range []struct {
 		name    string
 		cert    []tls.Certificate
 		gateway string // "": rejected in the handshake
 		needed  string // the same, if certificates are required
 	}{
-		{"none", nil, "tlsfiles: the client presented no verified certificate", ""},
+		{"none", nil, "the client presented no verified certificate", ""},
 		{"a common name", []tls.Certificate{clients.Client("bed-7").TLS()}, "bed-7", "bed-7"},
 		{"a URI", []tls.Certificate{clients.Client("bed-7", "https://example.org/x", "pulsegate:gateway:bed-8").TLS()}, "bed-8", "bed-8"},
 		{"a URI alone", []tls.Certificate{clients.Client("", "pulsegate:gateway:ward:2_a.b-c").TLS()}, "ward:2_a.b-c", "ward:2_a.b-c"},

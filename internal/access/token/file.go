@@ -25,11 +25,11 @@ const (
 var (
 	// ErrFile means that a file is not a complete token file of this version. The
 	// wrapping error names the line.
-	ErrFile = errors.New("token: not a valid token file")
+	ErrFile = errors.New("not a valid token file")
 
 	// ErrWritable means that others than the file's owner may write to it, and so could
 	// add tokens of their own.
-	ErrWritable = errors.New("token: the file is writable by its group or by others; run chmod go-w")
+	ErrWritable = errors.New("the file is writable by its group or by others; run chmod go-w")
 )
 
 // A Token is the stored form of a token.

@@ -19,10 +19,10 @@ import (
 // errors.Is.
 var (
 	// ErrInvalid means that a token that is to be created breaks a rule.
-	ErrInvalid = errors.New("token: cannot be created")
+	ErrInvalid = errors.New("the token cannot be created")
 
 	// ErrNoMatch means that there is no token to revoke.
-	ErrNoMatch = errors.New("token: no such token")
+	ErrNoMatch = errors.New("no such token")
 
 	// ErrUncertain means that the file was changed, but that the change may not survive
 	// a crash of the machine. After any other error the file is unchanged.

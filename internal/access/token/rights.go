@@ -2,7 +2,6 @@ package token
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 )
 
@@ -65,12 +64,12 @@ func ParseRights(text string) (Rights, error) {
 			}
 		}
 		if right == 0 || r.Has(right) {
-			return 0, errors.New("token: rights are a comma-separated list of write, read, admin and relay, each at most once")
+			return 0, errors.New("rights are a comma-separated list of write, read, admin and relay, each at most once")
 		}
 		r |= right
 	}
 	if err := r.check(); err != nil {
-		return 0, fmt.Errorf("token: %w", err)
+		return 0, err
 	}
 	return r, nil
 }

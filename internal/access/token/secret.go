@@ -26,10 +26,10 @@ const (
 // Errors for an invalid token text or for a request's credentials. They do not reveal
 // the text.
 var (
-	ErrMissing   = errors.New("token: missing")
-	ErrMalformed = errors.New("token: malformed")
-	ErrUnknown   = errors.New("token: unknown or revoked")
-	ErrExpired   = errors.New("token: expired")
+	ErrMissing   = errors.New("no token")
+	ErrMalformed = errors.New("not a token")
+	ErrUnknown   = errors.New("the token is unknown or revoked")
+	ErrExpired   = errors.New("the token has expired")
 )
 
 // castagnoli is the table of CRC-32C, RFC 3720, appendix B.4. It is never written
@@ -52,7 +52,7 @@ func (id ID) String() string { return hex.EncodeToString(id[:]) }
 func ParseID(text string) (ID, error) {
 	var id ID
 	if !parseHex(id[:], text) {
-		return ID{}, errors.New("token: an ID is 12 hexadecimal digits, 0-9 and a-f")
+		return ID{}, errors.New("an ID is 12 hexadecimal digits, 0-9 and a-f")
 	}
 	return id, nil
 }

@@ -56,7 +56,7 @@ type entry struct {
 // returns an error if the file cannot be used now.
 func Open(path string, opt Options) (*Set, error) {
 	if !opt.DefaultLimit.valid() {
-		return nil, errors.New("token: the default limit is out of bounds")
+		return nil, errors.New("the default limit is out of bounds")
 	}
 	s := &Set{path: path, opt: opt, start: time.Now()}
 	s.current.Store(&map[ID]*entry{})

@@ -14,7 +14,7 @@ const MaxSubjects = 16
 // none: it is not bound.
 type Subjects string
 
-var errSubjects = errors.New("token: subjects are 1 to 16 distinct texts, each 1 to 64 of A-Z, a-z, 0-9, hyphen and dot")
+var errSubjects = errors.New("subjects are 1 to 16 distinct texts, each 1 to 64 of A-Z, a-z, 0-9, hyphen and dot")
 
 // MakeSubjects returns subjects, which may be in any order.
 func MakeSubjects(subjects []string) (Subjects, error) {

@@ -162,7 +162,7 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request, event audit.Eve
 }
 
 // ErrNotRecorded means that an assignment was not changed, because the change could not be recorded.
-var ErrNotRecorded = errors.New("admin: the change cannot be recorded in the audit log")
+var ErrNotRecorded = errors.New("the change cannot be recorded in the audit log")
 
 // Change records a change of an assignment and calls do to make it. The record comes first, so that no change is
 // without one; a change that then fails is recorded as failed. r has the event, the actor and the peer.

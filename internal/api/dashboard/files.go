@@ -119,7 +119,7 @@ var contentTypes = map[string]string{
 func pageFile(name string, text []byte, cacheControl string) (*File, error) {
 	contentType := contentTypes[path.Ext(name)]
 	if contentType == "" {
-		return nil, fmt.Errorf("dashboard: %s has no media type", name)
+		return nil, fmt.Errorf("%s has no media type", name)
 	}
 	return NewFile(text, append([]string{"Content-Type", contentType, "Cache-Control", cacheControl}, pageHeader...)...), nil
 }

@@ -190,10 +190,10 @@ func (x *exporter) known(r *http.Request, q *exportQuery) error {
 
 // Errors of exports.
 var (
-	errNoChanges = errors.New("fhir: the store keeps no changes")
-	errOldSince  = errors.New("fhir: what was removed since then is not known")
-	errNoExport  = errors.New("fhir: no export")
-	errNotParams = errors.New("fhir: not a resource Parameters")
+	errNoChanges = errors.New("the store keeps no changes")
+	errOldSince  = errors.New("what was removed since then is not known")
+	errNoExport  = errors.New("no export")
+	errNotParams = errors.New("not a resource Parameters")
 )
 
 // refuse answers a request after an error.

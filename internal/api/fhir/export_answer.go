@@ -190,7 +190,7 @@ func (e *export) has(f *exportFile) (bool, error) {
 	if f.section != "output" && e.incremental() {
 		return true, nil
 	}
-	errFound := errors.New("fhir: found")
+	errFound := errors.New("found")
 	e.emit = func([]byte) error { return errFound }
 	ctx, cancel := context.WithTimeout(e.r.Context(), lookFor)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 )
 
 // errForbidden means that a request may not read what it asks for.
-var errForbidden = errors.New("fhir: not covered")
+var errForbidden = errors.New("not covered")
 
 // A plan is what a search reads.
 type plan struct {

@@ -27,7 +27,7 @@ const maxFormBytes = 64 << 10
 const flushBytes = 32 << 10
 
 // errNotForm means that the parameters of a search by POST are not in a form.
-var errNotForm = errors.New("fhir: not a form")
+var errNotForm = errors.New("not a form")
 
 // Search serves GET /fhir/Observation and POST /fhir/Observation/_search.
 //

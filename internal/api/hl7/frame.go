@@ -18,11 +18,11 @@ const (
 
 // Errors of framing. Only after errTooLarge can a connection be read any further.
 var (
-	errOutside  = errors.New("hl7: bytes outside of a frame")
-	errNested   = errors.New("hl7: a start block within a message")
-	errEnd      = errors.New("hl7: an end block that no carriage return follows")
-	errTooLarge = errors.New("hl7: a message beyond the bound")
-	errMemory   = errors.New("hl7: no memory for a message")
+	errOutside  = errors.New("bytes outside of a frame")
+	errNested   = errors.New("a start block within a message")
+	errEnd      = errors.New("an end block that no carriage return follows")
+	errTooLarge = errors.New("a message beyond the bound")
+	errMemory   = errors.New("no memory for a message")
 )
 
 // maxBetween bounds the line breaks between two frames, which some senders write.

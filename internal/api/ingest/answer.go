@@ -56,7 +56,7 @@ type refusal struct {
 	misnamed      bool          // another gateway is named
 }
 
-func (r *refusal) Error() string { return "ingest: " + r.detail }
+func (r *refusal) Error() string { return r.detail }
 
 // A kindInfo holds what all refusals of a kind have in common.
 type kindInfo struct {

@@ -3,7 +3,6 @@ package ingest
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,7 +128,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 	cfg.setDefaults()
 	rules, err := vitals.NewValidator(cfg.Limits)
 	if err != nil {
-		return nil, fmt.Errorf("ingest: %w", err)
+		return nil, err
 	}
 	c := &Core{
 		cfg:      cfg,

@@ -163,10 +163,10 @@ func (h *Hub) Close() {
 
 // Reasons for which a stream ends.
 var (
-	errErased   = errors.New("live: a device was erased while its reading was being written")
-	errDraining = errors.New("live: the server is about to stop")
-	errRevoked  = errors.New("live: the client may no longer read")
-	errFull     = errors.New("live: too many subscribers")
+	errErased   = errors.New("a device was erased while its reading was being written")
+	errDraining = errors.New("the server is about to stop")
+	errRevoked  = errors.New("the client may no longer read")
+	errFull     = errors.New("too many subscribers")
 )
 
 // subscribe adds a subscriber.

@@ -105,9 +105,9 @@ func TestReadErrors(t *testing.T) {
 		{`device = "/dev"`, `device = "/-/-/-"`, "4: device: - stands three times in the pointer"},
 		{`device = "/dev"`, `device = 7.5`, "4: device: not a text or an array of texts"},
 		{`device = "/dev"`, `device = []`, "4: device: an empty array"},
-		{`device = "/dev"`, `device = "text:bed 7"`, "4: device: text: vitals: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
+		{`device = "/dev"`, `device = "text:bed 7"`, "4: device: text: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
 		{`device = "/dev"`, "device = \"/dev + /bed\"\ndevices = { a = \"b\" }", "5: devices: needs a device of one place"},
-		{`device = "/dev"`, "device = \"/dev\"\ndevices = { a = \"b c\" }", "5: devices: vitals: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
+		{`device = "/dev"`, "device = \"/dev\"\ndevices = { a = \"b c\" }", "5: devices: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
 		{`name = "m"`, "name = \"m\"\nsource = \"csv\"", "3: source: only json is read here"},
 		{plain, "[[mapping]]\nname = \"m\"\nignore = true", "3: ignore: needs where, or mappings before it: everything would be ignored"},
 		{`name = "m"`, "name = \"m\"\nwhere = { \"/x\" = \"y\" }\nignore = true", "4: ignore: what is ignored is not read: give only name, topic and where"},
@@ -354,13 +354,13 @@ func TestDecode(t *testing.T) {
 		{`[]`, "device: missing"},
 		{"{" + at + `,"v":{"hr":72}}` + "\n" + `{"dev":"e"}`, ok + `,"heart_rate_bpm":72}` + "\ntime: missing"},
 		{"1 2 3 4", "device: missing\ndevice: missing\ndevice: missing\ndevice: missing"},
-		{"1 2 3 4 5", "error: vitals: too many readings in one body"},
-		{"", "error: vitals: byte 0: empty body"},
-		{`{"dev":"d"`, "error: vitals: byte 10: cut off"},
-		{`{"dev":"d","dev":"e"}`, "error: vitals: byte 11: field name given twice"},
-		{`{"dev":"d"} x`, "error: vitals: byte 11: data after the end of the value"},
-		{"{\"dev\":\"\xff\"}", "error: vitals: byte 8: not JSON"},
-		{strings.Repeat("[", 65), "error: vitals: byte 64: nested more than 64 levels deep"},
+		{"1 2 3 4 5", "error: too many readings in one body"},
+		{"", "error: byte 0: empty body"},
+		{`{"dev":"d"`, "error: byte 10: cut off"},
+		{`{"dev":"d","dev":"e"}`, "error: byte 11: field name given twice"},
+		{`{"dev":"d"} x`, "error: byte 11: data after the end of the value"},
+		{"{\"dev\":\"\xff\"}", "error: byte 8: not JSON"},
+		{strings.Repeat("[", 65), "error: byte 64: nested more than 64 levels deep"},
 	} {
 		if got := decode(t, set.Named("m"), vitals.Origin{}, tt.message); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.message, got, tt.want)
@@ -439,7 +439,7 @@ signs.spo2_pct.at = "/a/-/hr"
 		{`{"kind":"vitals","a":[]}`, ""},
 		{`{"kind":"vitals","a":{"-":{"n":1}}}`, ": the array of readings is missing"},
 		{`{"kind":"vitals"} {"a":[1]}`, ": the array of readings is missing\n: no mapping fits: none has a where that holds"},
-		{`{"a":[1,2,3,4,5]}`, "error: vitals: too many readings in one body"},
+		{`{"a":[1,2,3,4,5]}`, "error: too many readings in one body"},
 	} {
 		if got := decode(t, set.Named("m"), vitals.Origin{}, tt.message); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.message, got, tt.want)

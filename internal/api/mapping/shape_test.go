@@ -202,8 +202,8 @@ signs.heart_rate_bpm.at = "/beds/-/values/-/1"
 		{`{"v":1}`, ": the array of readings is missing"},
 		{`{"type":"status"}`, " ignored"},
 		{`{"type":"status","beds":[{"id":"a"}]}`, " ignored"},
-		{`{"beds":[{"values":[1,2,3,4,5]}]}`, "error: vitals: too many readings in one body"},
-		{strings.Repeat(`{"type":"status"}`, 5), "error: vitals: too many readings in one body"},
+		{`{"beds":[{"values":[1,2,3,4,5]}]}`, "error: too many readings in one body"},
+		{strings.Repeat(`{"type":"status"}`, 5), "error: too many readings in one body"},
 	} {
 		if got := decode(t, set.Named("m"), vitals.Origin{}, tt.message); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.message, got, tt.want)

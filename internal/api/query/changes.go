@@ -173,7 +173,7 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // errSubjectBody means that the body of a POST does not name a subject. malformedSubject says so in the answer.
-var errSubjectBody = errors.New("query: the body names no subject")
+var errSubjectBody = errors.New("the body names no subject")
 
 const malformedSubject = "The body must be an object with the member subject."
 

@@ -13,7 +13,7 @@ import (
 
 // ErrReassigned means that assignments were changed while what was measured during them was read. The request may be
 // repeated.
-var ErrReassigned = errors.New("query: a device was reassigned while its readings were read")
+var ErrReassigned = errors.New("a device was reassigned while its readings were read")
 
 // Numbers of records that a Merge reads at once: of all devices together, and of one.
 const (

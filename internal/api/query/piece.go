@@ -10,10 +10,10 @@ import (
 
 var (
 	// ErrRevoked means that the client may no longer read.
-	ErrRevoked = errors.New("query: the token was revoked during the request")
+	ErrRevoked = errors.New("the token was revoked during the request")
 
 	// ErrClientGone means that a response could not be written.
-	ErrClientGone = errors.New("query: the client has disconnected or does not read")
+	ErrClientGone = errors.New("the client has disconnected or does not read")
 )
 
 // allowedEvery is the interval at which the access of a client that blocks a Write is

@@ -178,7 +178,7 @@ func (s *Service) Covers(w http.ResponseWriter, r *http.Request, access *gate.Ac
 }
 
 // ErrNotRecorded means that an export was not started, because it could not be recorded.
-var ErrNotRecorded = errors.New("query: the export could not be recorded")
+var ErrNotRecorded = errors.New("the export could not be recorded")
 
 // Record records an export in the audit log. It is called before the first byte is sent. If
 // fromUnixMs is 0, the export begins with the first reading, and if toUnixMs is [storage.OpenEnd],

@@ -25,7 +25,7 @@ const (
 )
 
 // ErrFile means that the text of a file is not valid, so that only a change of the file helps.
-var ErrFile = errors.New("roster: not a file of devices")
+var ErrFile = errors.New("not a file of devices")
 
 // A fileError is an error about the text of a file.
 type fileError struct{ error }

@@ -56,7 +56,7 @@ const (
 )
 
 // ErrGone means that the receiver has answered 410 (Gone): it rejects all further messages.
-var ErrGone = errors.New("forward: the receiver has answered 410 Gone")
+var ErrGone = errors.New("the receiver has answered 410 Gone")
 
 // A Webhook sends messages to a receiver in the form of Standard Webhooks 1.0.0 (standardwebhooks.com). Its
 // methods must not be called concurrently, but for the counters.

@@ -64,19 +64,19 @@ type RowError struct {
 
 func (e *RowError) Error() string {
 	if e.Field == "" {
-		return fmt.Sprintf("recording: line %d: %v", e.Line, e.Err)
+		return fmt.Sprintf("line %d: %v", e.Line, e.Err)
 	}
-	return fmt.Sprintf("recording: line %d: %s: %v", e.Line, e.Field, e.Err)
+	return fmt.Sprintf("line %d: %s: %v", e.Line, e.Field, e.Err)
 }
 
 func (e *RowError) Unwrap() error { return e.Err }
 
 // ErrColumn means that a CSV file without a mapping has an unknown column, which may be
 // a misspelt field.
-var ErrColumn = errors.New("recording: unknown column")
+var ErrColumn = errors.New("unknown column")
 
 // ErrNoColumn means that a CSV file lacks a column named in the mapping.
-var ErrNoColumn = errors.New("recording: no such column")
+var ErrNoColumn = errors.New("no such column")
 
 // A Reader reads the readings of a file, one at a time.
 type Reader interface {
@@ -128,16 +128,16 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	c.csv.TrimLeadingSpace = true
 	header, err := c.read()
 	if err == io.EOF {
-		return nil, errors.New("recording: the file is empty")
+		return nil, errors.New("the file is empty")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("recording: read header: %w", err)
+		return nil, fmt.Errorf("read header: %w", err)
 	}
 	at := map[string]int{}
 	for i, name := range header {
 		name = strings.TrimSpace(name)
 		if _, twice := at[name]; twice && name != "" { // spreadsheets write commas after the last column
-			return nil, fmt.Errorf("recording: a column is named twice; %s", describeHeader(header))
+			return nil, fmt.Errorf("a column is named twice; %s", describeHeader(header))
 		}
 		header[i], at[name] = name, i
 	}
@@ -262,7 +262,7 @@ func (c *csvReader) Next() (vitals.Reading, int, error) {
 			return vitals.Reading{}, parse.StartLine, &RowError{Line: parse.StartLine, Err: parse.Err}
 		}
 		if err != nil {
-			return vitals.Reading{}, 0, fmt.Errorf("recording: read row: %w", err)
+			return vitals.Reading{}, 0, fmt.Errorf("read row: %w", err)
 		}
 		c.counts.Rows++
 		line, _ := c.csv.FieldPos(0)

@@ -45,15 +45,15 @@ func ParseMapping(signs *vitals.Signs, text string) (Mapping, error) {
 	for pair := range strings.SplitSeq(text, ",") {
 		field, column, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		if !ok || field == "" || column == "" {
-			return m, fmt.Errorf("recording: mapping %q is not of the form field=column", pair)
+			return m, fmt.Errorf("mapping %q is not of the form field=column", pair)
 		}
 		if seen[field] {
-			return m, fmt.Errorf("recording: mapping names field %q twice", field)
+			return m, fmt.Errorf("mapping names field %q twice", field)
 		}
 		seen[field] = true
 		i := slices.Index(fields[:], field)
 		if i < 0 {
-			return m, fmt.Errorf("recording: mapping names %q, which is not a field of a reading; the fields are %s", field,
+			return m, fmt.Errorf("mapping names %q, which is not a field of a reading; the fields are %s", field,
 				strings.Join(slices.DeleteFunc(fields[:], func(f string) bool { return f == "" }), ", "))
 		}
 		m[i] = column

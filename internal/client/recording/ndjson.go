@@ -57,9 +57,9 @@ func (n *ndjsonReader) Next() (vitals.Reading, int, error) {
 		case err == io.EOF && len(text) == 0:
 			return vitals.Reading{}, 0, io.EOF
 		case errors.Is(err, bufio.ErrBufferFull):
-			return vitals.Reading{}, 0, fmt.Errorf("recording: line %d is longer than %d bytes", n.line, maxLineBytes)
+			return vitals.Reading{}, 0, fmt.Errorf("line %d is longer than %d bytes", n.line, maxLineBytes)
 		case err != nil && err != io.EOF:
-			return vitals.Reading{}, 0, fmt.Errorf("recording: read line %d: %w", n.line, err)
+			return vitals.Reading{}, 0, fmt.Errorf("read line %d: %w", n.line, err)
 		}
 		if text = bytes.TrimSpace(text); len(text) == 0 {
 			continue
@@ -154,7 +154,7 @@ func newestOf(r Reader, visit func(unixMs int64)) (int64, error) {
 		case err == io.EOF && newest == math.MinInt64 && rejected != nil:
 			return 0, rejected
 		case err == io.EOF && newest == math.MinInt64:
-			return 0, errors.New("recording: the file has no readings")
+			return 0, errors.New("the file has no readings")
 		case err == io.EOF:
 			return newest, nil
 		case errors.As(err, &row):

@@ -60,7 +60,7 @@ type form struct {
 var errNoFit = errors.New("no mapping fits: none has a where that holds")
 
 // errNoShape means that no line of a file has the columns of a shape.
-var errNoShape = errors.New("recording: none of the first lines has the columns of the mapping")
+var errNoShape = errors.New("none of the first lines has the columns of the mapping")
 
 // NewShaped returns a Reader for a CSV file in the form of one of several shapes. The header is the first of the first
 // lines that has all columns of a shape. Of the shapes whose columns it has, the first that fits a row reads it. A line
@@ -69,7 +69,7 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 	text, encoding := decoded(file)
 	head, err := peekLines(text)
 	if err != nil {
-		return nil, nil, fmt.Errorf("recording: %w", err)
+		return nil, nil, err
 	}
 	found, header := findHeader(head, shapes)
 	if found == nil {
@@ -78,7 +78,7 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 	found.Encoding = encoding
 	for range found.HeaderLine {
 		if _, err := text.ReadSlice('\n'); err != nil && err != io.EOF {
-			return nil, nil, fmt.Errorf("recording: %w", err)
+			return nil, nil, err
 		}
 	}
 	s := &shapedReader{
@@ -92,11 +92,11 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 		case !hasColumns(header, sh), sh.Ignore && !sh.Conditional() && !named:
 			continue
 		case rest && !sh.Ignore:
-			return nil, nil, fmt.Errorf("recording: the file has the columns of the mapping %s, which is not reached: an earlier one ignores the rest", sh.Name)
+			return nil, nil, fmt.Errorf("the file has the columns of the mapping %s, which is not reached: an earlier one ignores the rest", sh.Name)
 		}
 		rest = rest || sh.Ignore && !sh.Conditional()
 		if sh.DecimalComma && s.comma == ',' {
-			return nil, nil, errors.New("recording: the mapping has a decimal comma, and commas delimit the cells of this file")
+			return nil, nil, errors.New("the mapping has a decimal comma, and commas delimit the cells of this file")
 		}
 		f := form{Shape: sh, at: make([]int, len(sh.Places))}
 		for i, p := range sh.Places {
@@ -307,7 +307,7 @@ func (s *shapedReader) Next() (vitals.Reading, int, error) {
 			return vitals.Reading{}, line, &RowError{Line: line, Err: parse.Err}
 		}
 		if err != nil {
-			return vitals.Reading{}, 0, fmt.Errorf("recording: read row: %w", err)
+			return vitals.Reading{}, 0, fmt.Errorf("read row: %w", err)
 		}
 		if len(row) == 1 && strings.Trim(row[0], blanks) == "" {
 			continue // a line of blanks

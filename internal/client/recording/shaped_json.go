@@ -35,7 +35,7 @@ var (
 )
 
 // errStop means that nobody reads on.
-var errStop = errors.New("recording: stopped")
+var errStop = errors.New("stopped")
 
 // A jsonReader is the Reader of JSON that shapes describe. It reads a document as a stream: only a record, or an array
 // whose outer values stand after it, is kept.
@@ -83,7 +83,7 @@ func NewShapedJSON(file io.Reader, format string, shapes []*shape.Shape, opt Opt
 	for _, s := range shapes {
 		slots, err := j.tree.AddPlaces(s.Places)
 		if err != nil {
-			return nil, nil, nil, fmt.Errorf("recording: %w", err)
+			return nil, nil, nil, err
 		}
 		j.forms = append(j.forms, jsonForm{s, slots})
 	}
@@ -123,7 +123,7 @@ func (j *jsonReader) run(yield func(jsonRow) bool) {
 		err = errNoRecord
 	}
 	if err != nil && err != errStop {
-		yield(jsonRow{err: fmt.Errorf("recording: after %d rows: %w", j.counts.Rows, cmp.Or(j.bound.failed, withoutText(err)))})
+		yield(jsonRow{err: fmt.Errorf("after %d rows: %w", j.counts.Rows, cmp.Or(j.bound.failed, withoutText(err)))})
 	}
 }
 

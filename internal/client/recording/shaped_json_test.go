@@ -45,7 +45,7 @@ func readJSON(t *testing.T, format string, by []*shape.Shape, file string) (line
 		case err == io.EOF:
 			return lines, rejected, r.Counts()
 		case errors.As(err, &row):
-			lines = append(lines, strings.TrimPrefix(row.Error(), "recording: "))
+			lines = append(lines, row.Error())
 			rejected = append(rejected, string(r.Text()))
 		case err != nil:
 			return append(lines, err.Error()), rejected, r.Counts()
@@ -91,22 +91,22 @@ signs.heart_rate_bpm.at = "/-/hr"
 		{"json", flat, `{"id":"a","at":[1790000000],"hr":70} [] [{"id":"b","at":[1790000000],"hr":71}]` + "\n" + `{"type":"mbg"}`,
 			[]string{ok(1, "a", "70"), ok(2, "b", "71")}, recording.Counts{Rows: 3, Ignored: 1}},
 		{"json", flat, "\ufeff" + `[{"id":"a","at":[1790000000],"hr":70},{"id":"a","id":"b","at":[1790000000],"hr":70},7,{"id":"a","at":"x","hr":70},{"id":"","at":[1],"hr":70}`,
-			[]string{ok(1, "a", "70"), "line 2: a field is given twice", "line 4: time: vitals: missing", "line 5: device: vitals: not a name", "recording: after 5 rows: the JSON is cut off: unexpected EOF"}, recording.Counts{Rows: 5, NoSign: 1}},
+			[]string{ok(1, "a", "70"), "line 2: a field is given twice", "line 4: time: missing", "line 5: device: not a name", "after 5 rows: the JSON is cut off: unexpected EOF"}, recording.Counts{Rows: 5, NoSign: 1}},
 		{"json", nested, `{"kind":"x","beds":[{"id":"a","values":[{"t":1790000000,"hr":70},{"t":1790000000,"hr":"--"}]},{"values":[{"t":1790000000,"hr":71}],"id":"b"}]}`,
 			[]string{ok(1, "a", "70"), ok(3, "b", "71")}, recording.Counts{Rows: 3, NoSign: 1, Missing: 1}},
 		{"json", nested, `{"beds":[{"values":[{"t":1790000000,"hr":70}]},{"id":"b"},{"values":[{"t":1790000000,"hr":71}],"id":"b"}],"kind":"x"}`,
-			[]string{"line 1: device: vitals: missing", "line 2: the array of readings is missing", ok(3, "b", "71")}, recording.Counts{Rows: 3}},
+			[]string{"line 1: device: missing", "line 2: the array of readings is missing", ok(3, "b", "71")}, recording.Counts{Rows: 3}},
 		{"json", nested, `{"kind":"y","beds":[{"id":"a","values":[{"t":1790000000,"hr":70}]}]} {}`,
 			[]string{"line 1: no mapping fits: none has a where that holds", "line 2: the array of readings is missing"}, recording.Counts{Rows: 2}},
-		{"json", nested, `{"kind":"x","kind":"y","beds":[]}`, []string{"recording: after 0 rows: a field is given twice"}, recording.Counts{}},
+		{"json", nested, `{"kind":"x","kind":"y","beds":[]}`, []string{"after 0 rows: a field is given twice"}, recording.Counts{}},
 		{"json", nested, `{"kind":"x","beds":[{"id":"a","values":[{"t":1790000000,"hr":70},}]}]}`,
-			[]string{ok(1, "a", "70"), "recording: after 1 rows: not JSON at byte 64"}, recording.Counts{Rows: 1}},
+			[]string{ok(1, "a", "70"), "after 1 rows: not JSON at byte 64"}, recording.Counts{Rows: 1}},
 		{"json", nested, `{"kind":"x","beds":null}`, nil, recording.Counts{Rows: 1, NoSign: 1}},
-		{"json", nested, ` `, []string{"recording: after 0 rows: the file has no record"}, recording.Counts{}},
+		{"json", nested, ` `, []string{"after 0 rows: the file has no record"}, recording.Counts{}},
 		{"json", nested, `{"kind":"x","y":` + strings.Repeat(`{"a":`, 200) + `1` + strings.Repeat(`}`, 200) + `}`,
-			[]string{"recording: after 0 rows: nested in more than 100 arrays and objects"}, recording.Counts{}},
+			[]string{"after 0 rows: nested in more than 100 arrays and objects"}, recording.Counts{}},
 		{"json", nested, `{"rejected":{"line":1},"row":{"kind":"x","beds":[]},"kind":"y"}`,
-			[]string{"recording: after 0 rows: a rejected row has other members than rejected and row"}, recording.Counts{}},
+			[]string{"after 0 rows: a rejected row has other members than rejected and row"}, recording.Counts{}},
 		{"ndjson", nested, `{"kind":"x","beds":[{"id":"a","values":[{"t":1790000000,"hr":70}],"id":"b"}]}` + "\n" +
 			`{"kind":"x","beds":[{"id":"a","values":[{"t":1790000000,"hr":70}]}]} x` + "\n" + `{"kind":"x","beds":[{"id":"a","values":[{"t":1790000000,"hr":70},`,
 			[]string{"line 1: a field is given twice", "line 2: more than one JSON value on the line", "line 3: the JSON is cut off"}, recording.Counts{Rows: 3}},

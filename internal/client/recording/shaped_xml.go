@@ -43,7 +43,7 @@ func NewShapedXML(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *
 		for i, p := range s.Places {
 			a, err := shape.ParseAttribute(p.At)
 			if err != nil {
-				return nil, nil, fmt.Errorf("recording: %s: %w", p.Key, err)
+				return nil, nil, fmt.Errorf("%s: %w", p.Key, err)
 			}
 			f.at, f.cells.At = append(f.at, a), append(f.cells.At, i)
 		}
@@ -76,9 +76,9 @@ func (x *xmlReader) Next() (vitals.Reading, int, error) {
 		token, err := x.dec.RawToken()
 		switch {
 		case err == io.EOF && len(x.open) > 0:
-			return vitals.Reading{}, 0, errors.New("recording: the XML is cut off")
+			return vitals.Reading{}, 0, errors.New("the XML is cut off")
 		case err == io.EOF && x.counts.Rows == 0:
-			return vitals.Reading{}, 0, fmt.Errorf("recording: the file has no element %s", x.forms[0].Element)
+			return vitals.Reading{}, 0, fmt.Errorf("the file has no element %s", x.forms[0].Element)
 		case err == io.EOF:
 			return vitals.Reading{}, 0, io.EOF
 		case err != nil:
@@ -137,7 +137,7 @@ func (x *xmlReader) broken(err error) error {
 		err = errEncoding
 	}
 	line, _ := x.dec.InputPos()
-	return fmt.Errorf("recording: line %d: %w", line, err)
+	return fmt.Errorf("line %d: %w", line, err)
 }
 
 // start takes the attributes of an element, if a record begins with it or has it as a child.

@@ -143,7 +143,7 @@ func (r *run) answered(c *connection) {
 		r.complete(c)
 	case refusedWhole:
 		if a.status == 401 || a.status == 403 {
-			r.abort(fmt.Errorf("sim: the server rejects the credentials: status %d", a.status))
+			r.abort(fmt.Errorf("the server rejects the credentials: status %d", a.status))
 		}
 		r.report.Rejected += n
 		if ledger && a.part {

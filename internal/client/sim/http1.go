@@ -13,7 +13,7 @@ import (
 const maxAnswerBytes = 8 << 20
 
 // ErrProtocol is wrapped by the errors of answers that are not of the protocol.
-var ErrProtocol = errors.New("sim: the answer is not")
+var ErrProtocol = errors.New("the answer is not")
 
 // Each returns an error with the reason. Its text never quotes the answer.
 func notHTTP(reason string) error { return fmt.Errorf("%w HTTP/1.1: %s", ErrProtocol, reason) }

@@ -30,7 +30,7 @@ func (e *LedgerError) Error() string {
 	if e.CutOff {
 		what = "cut off"
 	}
-	return fmt.Sprintf("sim: the ledger is %s at line %d: %s", what, e.Line, e.Reason)
+	return fmt.Sprintf("the ledger is %s at line %d: %s", what, e.Line, e.Reason)
 }
 
 // An outcome is the result of sending a reading.

@@ -320,11 +320,11 @@ func (l *link) greeted(p *packets.Packet, err error) failure {
 	case code != 0:
 		failed := named("CONNACK", code)
 		if l.version == mqtt311 && (code == 4 || code == 5) || l.version == mqtt5 && (code == 0x86 || code == 0x87 || code == 0x8c) {
-			l.abort(fmt.Errorf("sim: the server rejects the credentials: %s", failed))
+			l.abort(fmt.Errorf("the server rejects the credentials: %s", failed))
 		}
 		return failed
 	case p.Properties.MaximumQosFlag && p.Properties.MaximumQos < l.qos:
-		l.abort(fmt.Errorf("sim: the server supports QoS %d at most", p.Properties.MaximumQos))
+		l.abort(fmt.Errorf("the server supports QoS %d at most", p.Properties.MaximumQos))
 		return failedConnect
 	}
 	return ""

@@ -52,16 +52,16 @@ func ParseMix(name string, shares map[string]string) (Mix, error) {
 		m = Mix{Batching: 200_000, Buffering: 100_000, Gzip: 200_000, Skew: 100_000,
 			Drop: 10_000, Forward: 50_000, Reorder: 30_000, Malformed: 5_000}
 	default:
-		return m, fmt.Errorf("sim: mix %q is not one of clean, real", name)
+		return m, fmt.Errorf("mix %q is not one of clean, real", name)
 	}
 	for name, text := range shares {
 		b := slices.Index(behaviourNames[:], name)
 		if b < 0 {
-			return m, fmt.Errorf("sim: %q is not one of %s", name, strings.Join(behaviourNames[:], ", "))
+			return m, fmt.Errorf("%q is not one of %s", name, strings.Join(behaviourNames[:], ", "))
 		}
 		share, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(share >= 0 && share <= 1) {
-			return m, fmt.Errorf("sim: share of %s is not a number from 0 to 1", name)
+			return m, fmt.Errorf("share of %s is not a number from 0 to 1", name)
 		}
 		m[b] = int64(share*whole + 0.5)
 	}

@@ -26,10 +26,10 @@ func TestAcks(t *testing.T) {
 		{"no ACK", "\vMSH|^~\\&|Pulsegate||gw-000000||20261126120000||ORU^R01|7|P|2.6\rMSA|AA|7\r\x1c\r", "undocumented"},
 		{"nothing", "", "EOF"},
 		{"cut off", header + "MSA|AA|7\r", "EOF"},
-		{"HTTP", "HTTP/1.1 400 Bad Request\r\n\r\n", "sim: the answer is not MLLP: it does not begin with a start block"},
-		{"no CR after the end block", header + "MSA|AA|7\r\x1c\n", "sim: the answer is not MLLP: the end block has no CR"},
-		{"two answers", strings.Repeat(header+"MSA|AA|7\r\x1c\r", 2), "sim: the answer is not MLLP: more than one answer to a message"},
-		{"endless", "\v" + strings.Repeat("x", 9<<20), "sim: the answer is not MLLP: the answer is larger than 8 MiB"},
+		{"HTTP", "HTTP/1.1 400 Bad Request\r\n\r\n", "the answer is not MLLP: it does not begin with a start block"},
+		{"no CR after the end block", header + "MSA|AA|7\r\x1c\n", "the answer is not MLLP: the end block has no CR"},
+		{"two answers", strings.Repeat(header+"MSA|AA|7\r\x1c\r", 2), "the answer is not MLLP: more than one answer to a message"},
+		{"endless", "\v" + strings.Repeat("x", 9<<20), "the answer is not MLLP: the answer is larger than 8 MiB"},
 	} {
 		if got := sim.JudgeAck(tt.text, 7, 3); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
@@ -58,9 +58,9 @@ func TestMLLPOptions(t *testing.T) {
 		want string
 	}{
 		{sim.Options{}, ""},
-		{sim.Options{Influx: true}, "sim: invalid options: --mqtt, --mllp, --influx and --mapped exclude each other"},
-		{sim.Options{Mapped: "band"}, "sim: invalid options: --mqtt, --mllp, --influx and --mapped exclude each other"},
-		{sim.Options{Signs: vitals.NewSigns(sign)}, "sim: invalid options: --mllp: the sign fev1_l has no LOINC code"},
+		{sim.Options{Influx: true}, "invalid options: --mqtt, --mllp, --influx and --mapped exclude each other"},
+		{sim.Options{Mapped: "band"}, "invalid options: --mqtt, --mllp, --influx and --mapped exclude each other"},
+		{sim.Options{Signs: vitals.NewSigns(sign)}, "invalid options: --mllp: the sign fev1_l has no LOINC code"},
 	} {
 		opt := tt.opt
 		opt.Target, opt.MLLP, opt.Users, opt.Posts = target, target, 1, 1

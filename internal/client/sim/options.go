@@ -28,7 +28,7 @@ const (
 )
 
 // ErrOptions is wrapped by errors about invalid [Options].
-var ErrOptions = errors.New("sim: invalid options")
+var ErrOptions = errors.New("invalid options")
 
 // Options configure a run. Without Rate it is a closed loop: each gateway sends its
 // next request when the previous one was answered. With Rate it is an open loop:

@@ -99,11 +99,11 @@ func probe(ctx context.Context, target *Target, token string) error {
 	case ok && (problem.Status == http.StatusForbidden || problem.Status == http.StatusServiceUnavailable || problem.Status == http.StatusTooManyRequests):
 		return nil
 	case ok && problem.Status == http.StatusUnauthorized:
-		return fmt.Errorf("sim: the target requires a valid token; name one with --token-file: %w", problem)
+		return fmt.Errorf("the target requires a valid token; name one with --token-file: %w", problem)
 	case ok:
 		return fmt.Errorf("%w: %w", transfer.ErrNotPulsegate, err)
 	case errors.Is(err, transfer.ErrNotPulsegate):
 		return err
 	}
-	return fmt.Errorf("sim: the target cannot be reached: %w", err)
+	return fmt.Errorf("the target cannot be reached: %w", err)
 }

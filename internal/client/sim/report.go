@@ -145,10 +145,10 @@ func (r *Report) finish(f *figures, elapsed, cpu time.Duration) {
 
 // Faults of a server, as returned by [Report.Fault].
 var (
-	ErrUndocumented    = errors.New("sim: the server gave undocumented answers")
-	ErrWronglyAccepted = errors.New("sim: the server accepted malformed requests")
-	ErrFailed          = errors.New("sim: requests got no final answer")
-	ErrBroken          = errors.New("sim: stored readings differ from what was acknowledged")
+	ErrUndocumented    = errors.New("the server gave undocumented answers")
+	ErrWronglyAccepted = errors.New("the server accepted malformed requests")
+	ErrFailed          = errors.New("requests got no final answer")
+	ErrBroken          = errors.New("stored readings differ from what was acknowledged")
 )
 
 // Fault returns what the server did wrong, or nil. Refusals are not faults, and neither

@@ -11,13 +11,13 @@ import (
 )
 
 // ErrSilent means that a server gave no answers for Options.Patience.
-var ErrSilent = errors.New("sim: no answer from the server")
+var ErrSilent = errors.New("no answer from the server")
 
 // ErrInterrupted means that a run was canceled. The report covers what ran.
-var ErrInterrupted = errors.New("sim: interrupted")
+var ErrInterrupted = errors.New("interrupted")
 
 // ErrRefusedAll means that no connection to the target could be opened.
-var ErrRefusedAll = errors.New("sim: the target refuses connections")
+var ErrRefusedAll = errors.New("the target refuses connections")
 
 // Bounds of a run.
 const (

@@ -15,13 +15,13 @@ import (
 )
 
 // ErrRemote means that a target may be another machine, which was not allowed.
-var ErrRemote = errors.New("sim: the target is not this machine; a simulated fleet is a heavy load, and its readings stay in the store. Use --allow-remote to do it anyway")
+var ErrRemote = errors.New("the target is not this machine; a simulated fleet is a heavy load, and its readings stay in the store. Use --allow-remote to do it anyway")
 
 // ErrTarget is wrapped by errors about the form of a target.
-var ErrTarget = errors.New("sim: the target must have the form http://host:port")
+var ErrTarget = errors.New("the target must have the form http://host:port")
 
 // ErrListener is wrapped by errors about the form of a listener of another protocol than HTTP.
-var ErrListener = errors.New("sim: the listener must have the form")
+var ErrListener = errors.New("the listener must have the form")
 
 // A Target is a server to load.
 type Target struct {

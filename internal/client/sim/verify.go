@@ -209,7 +209,7 @@ func (v *verifier) compareDevice(ctx context.Context, entries []ledgerEntry) err
 			note("doubled", last)
 			return nil
 		case any && r.TimeUnixMs < last:
-			return fmt.Errorf("sim: the readings of device %s are not in the order of their times", name)
+			return fmt.Errorf("the readings of device %s are not in the order of their times", name)
 		}
 		last, any = r.TimeUnixMs, true
 		upTo(last)

@@ -28,7 +28,7 @@ const emptyWait = 200 * time.Millisecond
 const MaxCursorBytes = 2048
 
 // ErrCursorUnknown means that the server does not know what follows a cursor of changes: begin again without one.
-var ErrCursorUnknown = errors.New("transfer: the server does not know what follows the cursor")
+var ErrCursorUnknown = errors.New("the server does not know what follows the cursor")
 
 // A ChangeSelection selects changes. Its zero value selects all that the token covers.
 type ChangeSelection struct {

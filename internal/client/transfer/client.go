@@ -148,7 +148,7 @@ type Problem struct {
 }
 
 // ErrNeedsTLS is wrapped by a [Problem] if the server of an http URL uses TLS.
-var ErrNeedsTLS = errors.New("transfer: the server uses TLS")
+var ErrNeedsTLS = errors.New("the server uses TLS")
 
 // Is reports whether p wraps [ErrNeedsTLS].
 func (p *Problem) Is(target error) bool { return p.needsTLS && target == ErrNeedsTLS }
@@ -226,7 +226,7 @@ type finalError struct{ error }
 func (e finalError) Unwrap() error { return e.error }
 
 // ErrNotPulsegate is wrapped by errors about answers that Pulsegate would not give.
-var ErrNotPulsegate = errors.New("transfer: the target does not respond like Pulsegate")
+var ErrNotPulsegate = errors.New("the target does not respond like Pulsegate")
 
 // sendOnce posts a body of n readings once.
 func (c *Client) sendOnce(ctx context.Context, body []byte, n int) (answer Answer, err error) {

@@ -86,7 +86,7 @@ func Upload(ctx context.Context, client *Client, r recording.Reader, opt UploadO
 			err := u.flush(ctx)
 			return u.sum, err
 		case errors.As(err, &row):
-			u.refuse(Refusal{Line: row.Line, Field: row.Field, Reason: strings.TrimPrefix(row.Err.Error(), "vitals: "), Row: r.Text()})
+			u.refuse(Refusal{Line: row.Line, Field: row.Field, Reason: row.Err.Error(), Row: r.Text()})
 			continue
 		case err != nil:
 			return u.sum, errors.Join(u.flush(ctx), err)

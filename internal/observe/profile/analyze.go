@@ -15,8 +15,8 @@ const summaryFormat = 1
 
 // Errors for a capture from which no cost per request can be computed.
 var (
-	ErrNoRequests = errors.New("profile: no request was answered in the window, so there is no cost per request")
-	errNoCounters = errors.New("profile: the server's counters are missing, so there is no cost per request")
+	ErrNoRequests = errors.New("no request was answered in the window, so there is no cost per request")
+	errNoCounters = errors.New("the server's counters are missing, so there is no cost per request")
 )
 
 // A Cost is the cost per request of one part, function, line or place. Standard errors

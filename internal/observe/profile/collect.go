@@ -126,7 +126,7 @@ func subtract(name string, a, b *profile.Profile) (*profile.Profile, error) {
 	a.Scale(-1)
 	d, err := profile.Merge([]*profile.Profile{a, b})
 	if err != nil {
-		return nil, fmt.Errorf("profile: subtract %s profiles: %w", name, err)
+		return nil, fmt.Errorf("subtract %s profiles: %w", name, err)
 	}
 	d.TimeNanos, d.DurationNanos = end, end-start
 	return d, nil

@@ -17,7 +17,7 @@ import (
 
 // ErrNotPulsegate means that an address responds, but is not the admin listener of a
 // Pulsegate server.
-var ErrNotPulsegate = errors.New("profile: not the admin listener of a Pulsegate server")
+var ErrNotPulsegate = errors.New("not the admin listener of a Pulsegate server")
 
 // Counters are a server's counters at one instant.
 type Counters struct {
@@ -120,7 +120,7 @@ type Load struct {
 }
 
 // errRestarted means that the counters are from two processes.
-var errRestarted = errors.New("profile: the server was restarted in the window")
+var errRestarted = errors.New("the server was restarted in the window")
 
 // loadBetween returns the load from a to b.
 func loadBetween(a, b *Counters) (Load, error) {

@@ -19,10 +19,10 @@ func PrepareDir(dir string) error {
 		entries, err = os.ReadDir(dir)
 	}
 	if err != nil {
-		return fmt.Errorf("profile: prepare directory: %w", err)
+		return fmt.Errorf("prepare directory: %w", err)
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("profile: %s is not empty (%s)", dir, entries[0].Name())
+		return fmt.Errorf("%s is not empty (%s)", dir, entries[0].Name())
 	}
 	return nil
 }
@@ -36,7 +36,7 @@ func (c *Capture) Save(dir string, r *Report) (errs error) {
 			err = errors.Join(to(file), file.Close())
 		}
 		if err != nil {
-			errs = errors.Join(errs, fmt.Errorf("profile: save %s: %w", name, err))
+			errs = errors.Join(errs, fmt.Errorf("save %s: %w", name, err))
 		}
 	}
 	for name, p := range map[string]*profile.Profile{"cpu": c.CPU, "allocs": c.Allocs, "heap": c.Heap, "goroutine": c.Goroutine, "mutex": c.Mutex, "block": c.Block} {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -67,7 +66,7 @@ func (r *Report) writeHead(b *bufio.Writer) {
 		fmt.Fprintf(b, "  %s readings%s\n", whole(total(r.Readings)), listed(r.Readings))
 	}
 	if r.Problem != nil {
-		fmt.Fprintf(b, "  %s; costs are per second\n", strings.TrimPrefix(r.Problem.Error(), "profile: "))
+		fmt.Fprintf(b, "  %s; costs are per second\n", r.Problem.Error())
 	}
 }
 

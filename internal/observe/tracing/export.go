@@ -43,7 +43,7 @@ const (
 
 // errRetry marks failures after which the OpenTelemetry protocol has a client retry:
 // retryable responses and failed connections.
-var errRetry = errors.New("tracing: not accepted yet")
+var errRetry = errors.New("the spans are not accepted yet")
 
 // export sends a batch, with retries as the protocol demands. It returns how many
 // requests the collector accepted. A request with a rejected span was not accepted.

@@ -57,18 +57,18 @@ func (r *Row) CopyFrom(from *Row) {
 
 // Errors of the decoders. Their texts contain no values, because they reach logs.
 var (
-	errShort      = errors.New("columns: too short")
-	errLong       = errors.New("columns: bytes after the end")
-	errVersion    = errors.New("columns: unknown kind or version")
-	errChecksum   = errors.New("columns: wrong checksum")
-	errVarint     = errors.New("columns: not a shortest varint")
-	errCount      = errors.New("columns: invalid number of rows or devices")
-	errBlock      = errors.New("columns: invalid block")
-	errSymbols    = errors.New("columns: invalid symbols")
-	errTime       = errors.New("columns: times are not in order")
-	errCompletion = errors.New("columns: invalid completion")
-	errValue      = errors.New("columns: invalid value of a sign")
-	errName       = errors.New("columns: device is not a name, or not in order")
+	errShort      = errors.New("too short")
+	errLong       = errors.New("bytes after the end")
+	errVersion    = errors.New("unknown kind or version")
+	errChecksum   = errors.New("wrong checksum")
+	errVarint     = errors.New("not a shortest varint")
+	errCount      = errors.New("invalid number of rows or devices")
+	errBlock      = errors.New("invalid block")
+	errSymbols    = errors.New("invalid symbols")
+	errTime       = errors.New("times are not in order")
+	errCompletion = errors.New("invalid completion")
+	errValue      = errors.New("invalid value of a sign")
+	errName       = errors.New("device is not a name, or not in order")
 )
 
 // checksumBytes is the length of the CRC-32C at the end.

@@ -10,7 +10,7 @@ import (
 var (
 	// ErrNotWritten is wrapped by every error after which no item of the call
 	// was or will be passed to the flush function.
-	ErrNotWritten = errors.New("groupcommit: nothing was written")
+	ErrNotWritten = errors.New("nothing was written")
 
 	// ErrClosed means that Close was called before the call was admitted. It
 	// wraps ErrNotWritten.

@@ -13,11 +13,11 @@ import (
 // Errors of Run. Their texts name devices, and no values.
 var (
 	// ErrDiffers means that the target has what the source does not have.
-	ErrDiffers = errors.New("migrate: the target differs from the source")
+	ErrDiffers = errors.New("the target differs from the source")
 
 	// ErrIncomplete means that the run began to write and did not finish. A further run
 	// continues it.
-	ErrIncomplete = errors.New("migrate: the target is incomplete")
+	ErrIncomplete = errors.New("the target is incomplete")
 )
 
 // A Source is a store that is moved.

@@ -30,10 +30,10 @@ func newNumbers(from, to *vitals.Signs) (*numbers, error) {
 	for sg, d := range from.All() {
 		other, known := to.Named(d.Field)
 		if !known {
-			return nil, fmt.Errorf("migrate: the target lacks the definition of the sign %s", d.Field)
+			return nil, fmt.Errorf("the target lacks the definition of the sign %s", d.Field)
 		}
 		if o := to.Of(other); o.Unit != d.Unit || o.Decimals != d.Decimals {
-			return nil, fmt.Errorf("migrate: the sign %s is in %s with %d decimals in the source, and in %s with %d in the target",
+			return nil, fmt.Errorf("the sign %s is in %s with %d decimals in the source, and in %s with %d in the target",
 				d.Field, d.Unit, d.Decimals, o.Unit, o.Decimals)
 		}
 		if n.of[sg] = other; other != sg {

@@ -17,7 +17,7 @@ import (
 // every reading acknowledged until then. Package backup makes a backup of it.
 
 // ErrBackup means that a directory cannot be opened for writing because it is a backup.
-var ErrBackup = errors.New("pebblestore: the directory is a backup, which must not be changed")
+var ErrBackup = errors.New("the directory is a backup, which must not be changed")
 
 // Backup makes a copy of the store that holds every reading acknowledged so far. Append
 // waits while hard links to all tables are made and the log, which is short then, is

@@ -133,7 +133,7 @@ func TestCheckInvariants(t *testing.T) {
 		{"one size too many", inSegments, map[string]string{record + b: recordOf(9, 9, 1, 9, 1, 2)}, nil, "record of device b: invalid sizes"},
 		{"overlapping segments", inSegments, map[string]string{segment + b + at(8): segmentOf(5, 8)}, nil, "segment of device b up to 9: it overlaps"},
 		{"segment with another time in its key", inSegments, map[string]string{segment + b + at(8): segmentOf(2, 3)}, nil, "segment of device b up to 8: the last reading"},
-		{"damaged segment", inSegments, map[string]string{segment + b + at(9): "00"}, nil, "segment of device b up to 9: columns"},
+		{"damaged segment", inSegments, map[string]string{segment + b + at(9): "00"}, nil, "segment of device b up to 9: too short"},
 		{"unknown gateway", inSegments, map[string]string{segment + b + at(9): ofGateway(3)}, nil, "reading of device b at 9: its gateway is not in the dictionary"},
 		{"gateway with a number that was not given", inGroups, map[string]string{gateway + "00000003": "6161"}, nil, "gateway 3: number was not given"},
 		{"gateway that is not a name", inGroups, map[string]string{gateway + "00000001": "20", "00" + hex.EncodeToString([]byte("gateways")): "00000009"}, nil, "gateway 1: gateway is not a name"},

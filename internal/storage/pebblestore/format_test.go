@@ -188,7 +188,7 @@ func TestRefusedValues(t *testing.T) {
 	for _, tt := range []struct {
 		name, key, value, want string
 	}{
-		{"cut segment", segmentKey, okSegment[:len(okSegment)-2], "segment of device d up to 5: columns: "},
+		{"cut segment", segmentKey, okSegment[:len(okSegment)-2], "segment of device d up to 5: "},
 		{"segment of another time", segmentKey, elsewhere, "segment of device d up to 5: the last reading"},
 		{"segment with a gateway that is not known", segmentKey, foreign, "its gateway is not in the dictionary"},
 		{"record of a later version", recordKey, "02" + okRecord[2:], "record of device d: unknown version"},
@@ -198,7 +198,7 @@ func TestRefusedValues(t *testing.T) {
 		{"record with too many sizes", recordKey, okRecord + strings.Repeat("01", 16), "invalid sizes"},
 		{"record with an empty segment", recordKey, okRecord + "00", "invalid sizes"},
 		{"record with a negative time", recordKey, "01" + "85808080808080808001" + okRecord[4:], "invalid time"},
-		{"cut group", groupKey, okGroup[:len(okGroup)-2], "group 9: columns: "},
+		{"cut group", groupKey, okGroup[:len(okGroup)-2], "group 9: "},
 		{"group with a device without a record", groupKey, foreignGroup, "record"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -13,13 +13,13 @@ import (
 )
 
 // ErrNotReplicated means that the server has no synchronous standbys.
-var ErrNotReplicated = errors.New("pgstore: synchronous_standby_names is empty: one server's disk would hold the only copy of what is acknowledged; " +
+var ErrNotReplicated = errors.New("synchronous_standby_names is empty: one server's disk would hold the only copy of what is acknowledged; " +
 	"configure standbys, or use --postgres-single if one machine or replicated storage is meant")
 
 // errPooler means that the process at the other end is not the one that the connection was promised: PgBouncer makes up the
 // numbers that cancel requests name. Transactions of one connection may reach several processes then, and settings, locks and
 // prepared statements do not follow.
-var errPooler = errors.New("pgstore: a connection pooler such as PgBouncer is between the server and PostgreSQL; connect directly")
+var errPooler = errors.New("a connection pooler such as PgBouncer is between the server and PostgreSQL; connect directly")
 
 // settings are set on each connection, whatever the server, database or role say. A backend checks
 // whether its client is still there, so that a transaction that was given up leaves the queue of the
@@ -137,7 +137,7 @@ func (s *database) connectedToWrite(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-var errStandbysGone = errors.New("pgstore: no standby confirms what was sent before")
+var errStandbysGone = errors.New("no standby confirms what was sent before")
 
 // A warning is the key of a connection's custom data under which noteWarning notes warnings.
 const warning = "pulsegate warning"
@@ -157,7 +157,7 @@ func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
 func noCancel(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if network == uncancelable {
-			return nil, errors.New("pgstore: a commit is never canceled")
+			return nil, errors.New("a commit is never canceled")
 		}
 		conn, err := dial(ctx, network, addr)
 		if err != nil {

@@ -28,7 +28,7 @@ func (l *Loss) extend(fromUnixMs, toUnixMs int64) *Loss {
 type LossError struct{ Loss }
 
 func (e *LossError) Error() string {
-	return fmt.Sprintf("pgstore: the database has forgotten what was acknowledged from %s to %s, and no server remembers all of it", showTime(e.FromUnixMs), showTime(e.ToUnixMs))
+	return fmt.Sprintf("the database has forgotten what was acknowledged from %s to %s, and no server remembers all of it", showTime(e.FromUnixMs), showTime(e.ToUnixMs))
 }
 
 // Public returns what anybody may know: when it was acknowledged.
@@ -39,7 +39,7 @@ func (e *LossError) Public() string {
 // A MemoryError means that the directory of [Options.RememberDir] lacks something of what the server remembers.
 type MemoryError struct{ err error }
 
-func (e *MemoryError) Error() string { return "pgstore: " + e.Public() + ": " + e.err.Error() }
+func (e *MemoryError) Error() string { return e.Public() + ": " + e.err.Error() }
 
 // Public returns what anybody may know.
 func (e *MemoryError) Public() string {

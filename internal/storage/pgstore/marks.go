@@ -21,7 +21,7 @@ import (
 
 // ErrForgot means that a primary lacks something that this server has acknowledged: another history was
 // promoted, or an earlier state was restored.
-var ErrForgot = errors.New("pgstore: the database lacks what was acknowledged: a standby without it was promoted, an old primary was started again, or an earlier state was restored")
+var ErrForgot = errors.New("the database lacks what was acknowledged: a standby without it was promoted, an old primary was started again, or an earlier state was restored")
 
 // slots is the number of transactions with a mark that a server runs at once.
 const slots = writers

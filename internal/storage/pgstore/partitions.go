@@ -229,7 +229,7 @@ const attached = "(SELECT hashtextextended(coalesce(string_agg(inhrelid || ' ' |
 const seenPartitions = "pulsegate partitions"
 
 // errUnseen means that a connection is older than a partition, or was made before one was dropped.
-var errUnseen = errors.New("pgstore: the connection may not see all partitions")
+var errUnseen = errors.New("the connection may not see all partitions")
 
 // sees returns errUnseen if the connection c, which conn uses, may not see all partitions. Then both pools replace their connections.
 //

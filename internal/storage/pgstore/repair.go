@@ -33,7 +33,7 @@ type RepairError struct {
 	UntilUnixMs int64 // what was acknowledged until then is there again; 0 means the repair has just begun
 }
 
-func (e *RepairError) Error() string { return "pgstore: repairing the database: " + e.Public() }
+func (e *RepairError) Error() string { return "repairing the database: " + e.Public() }
 
 // Public returns how far the repair is.
 func (e *RepairError) Public() string {
@@ -133,7 +133,7 @@ type repair struct {
 }
 
 // errPrimaryChanged means that the repair must begin again.
-var errPrimaryChanged = errors.New("pgstore: the primary was replaced, something was removed, or a transaction that was given up has ended")
+var errPrimaryChanged = errors.New("the primary was replaced, something was removed, or a transaction that was given up has ended")
 
 // prepare creates the schema, or the columns of signs, which an earlier state may lack.
 func (r *repair) prepare() error {

@@ -69,7 +69,7 @@ func (r *repair) start(ctx context.Context) (err error) {
 }
 
 // ErrCopied means that another process uses the directory of [Options.RememberDir], or a copy of it.
-var ErrCopied = errors.New("pgstore: another server uses this server's directory of what is remembered, or a copy of it: give each server an empty one of its own, and restart this one")
+var ErrCopied = errors.New("another server uses this server's directory of what is remembered, or a copy of it: give each server an empty one of its own, and restart this one")
 
 // noticeCopy looks whether another run of the memory's directory goes on: its marks move, and were issued after this one had begun. So the
 // directory was copied, with its identity, and each of the two would take what the other one acknowledges for its own past. The later run stores

@@ -93,7 +93,7 @@ func (s sealer) run(ctx context.Context) {
 }
 
 // errPublished means that a consumer of logical decoding would see readings deleted that are sealed.
-var errPublished = errors.New("pgstore: a publication has the deletes of readings, and sealing deletes rows: ALTER PUBLICATION … SET (publish = 'insert, update'), or add the table segments to it, if consumers read that")
+var errPublished = errors.New("a publication has the deletes of readings, and sealing deletes rows: ALTER PUBLICATION … SET (publish = 'insert, update'), or add the table segments to it, if consumers read that")
 
 // seal seals what was measured before a time, and returns the number of readings. It returns 0 if another server does so. If a
 // transaction is rolled back, because another one holds the lock for long, it seals the other devices before it returns the error.

@@ -30,7 +30,7 @@ import (
 
 // ErrUncertain means that a file was replaced, but that the change may not survive a
 // crash of the machine.
-var ErrUncertain = errors.New("sharedfile: the change was made, but may not survive a crash")
+var ErrUncertain = errors.New("the change was made, but may not survive a crash")
 
 // lockPollEvery is the interval between attempts to acquire a lock.
 const lockPollEvery = 10 * time.Millisecond

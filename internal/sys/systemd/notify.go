@@ -49,7 +49,7 @@ func NewNotifier(getenv func(string) string) (*Notifier, error) {
 	case name == "":
 		return nil, nil
 	case name[0] != '/' && name[0] != '@':
-		return nil, fmt.Errorf("systemd: NOTIFY_SOCKET %q is neither an absolute path nor an abstract name", name)
+		return nil, fmt.Errorf("NOTIFY_SOCKET %q is neither an absolute path nor an abstract name", name)
 	}
 	return &Notifier{&net.UnixAddr{Name: name, Net: "unixgram"}}, nil
 }
@@ -82,7 +82,7 @@ func WatchdogTimeout(getenv func(string) string, pid int) (time.Duration, error)
 	}
 	usec, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || usec <= 0 || usec > int64(365*24*time.Hour/time.Microsecond) {
-		return 0, fmt.Errorf("systemd: WATCHDOG_USEC %q is not a time in microseconds", text)
+		return 0, fmt.Errorf("WATCHDOG_USEC %q is not a time in microseconds", text)
 	}
 	return time.Duration(usec) * time.Microsecond, nil
 }

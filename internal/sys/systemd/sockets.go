@@ -34,7 +34,7 @@ func Sockets(getenv func(string) string, pid, first int) (_ []Socket, err error)
 	}
 	n, err := strconv.Atoi(getenv("LISTEN_FDS"))
 	if err != nil || n < 0 || n > maxSockets {
-		return nil, fmt.Errorf("systemd: LISTEN_FDS %q is not a number from 0 to %d", getenv("LISTEN_FDS"), maxSockets)
+		return nil, fmt.Errorf("LISTEN_FDS %q is not a number from 0 to %d", getenv("LISTEN_FDS"), maxSockets)
 	}
 	names := strings.Split(getenv("LISTEN_FDNAMES"), ":")
 	if len(names) != n {

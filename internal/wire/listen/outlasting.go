@@ -28,7 +28,7 @@ const (
 	maxWaited = 2 * time.Second
 )
 
-var errNoOutput = errors.New("listen: the connection has no output")
+var errNoOutput = errors.New("the connection has no output")
 
 // Write implements io.Writer.
 func (o *Outlasting) Write(b []byte) (n int, err error) {

@@ -39,7 +39,7 @@ type Handshakes struct {
 
 // ErrRefused means that there is no slot for a handshake, or no place for its connection,
 // or that its address has its share of them.
-var ErrRefused = errors.New("listen: too many handshakes or connections")
+var ErrRefused = errors.New("too many handshakes or connections")
 
 // A secured listener returns connections after their handshakes.
 type secured struct {

@@ -28,7 +28,7 @@ import (
 const partialDir = "partial"
 
 // ErrNotEmpty means that a copy cannot be written because its directory is not empty.
-var ErrNotEmpty = errors.New("pebblestore: the directory is not empty")
+var ErrNotEmpty = errors.New("the directory is not empty")
 
 // Options configures the making of a copy. The zero value is valid.
 type Options struct {

@@ -122,7 +122,7 @@ func (w *encoder) appendGateway(b []byte, name *vitals.Name) []byte {
 	return append(append(b, byte(len(text))), text...)
 }
 
-var errRows = errors.New("history: invalid rows")
+var errRows = errors.New("invalid rows")
 
 // decodeRows returns the readings of rows.
 func decodeRows(rows []byte) (all []Reading, err error) {
