@@ -199,34 +199,13 @@ bench: ## all microbenchmarks with benchstat, into bench/results
 	cd bench && go run ./cmd/bench micro --rounds $(ROUNDS) --time $(BENCHTIME)
 
 bench-ingest: ## load every server in turn: single readings, batches, idle connections, TLS; into bench/results
-	cd bench && go run ./cmd/bench ingest --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(PARTS),--parts $(PARTS)) $(if $(BEFORE),--before $(abspath $(BEFORE)))
-
-bench-alerts: ## the CPU time of a server with ten rules of alerts beside one without, into bench/results
-	cd bench && go run ./cmd/bench ingest --parts alerts --connections 1000 --rounds $(ROUNDS) --seconds $(SECONDS)
+	cd bench && go run ./cmd/bench ingest --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(PARTS),--parts $(PARTS))
 
 bench-store: ## store READINGS readings of DEVICES devices in each server: CPU, disk, restart, scans; into bench/results
-	cd bench && go run ./cmd/bench store --rounds $(if $(BEFORE),$(ROUNDS),1) --seconds $(SECONDS) --readings $(READINGS) --devices $(DEVICES) $(if $(PARTS),--parts $(PARTS)) $(if $(BEFORE),--before $(abspath $(BEFORE)))
-
-bench-devices: ## measure the memory and the disk space of a device, into bench/results; DEVICES=200000
-	cd bench && go run ./cmd/bench devices --rounds $(ROUNDS) $(if $(filter-out file,$(origin DEVICES)),--devices $(DEVICES))
-
-bench-read: ## latest values of a device among 25 million readings, streams of live readings; into bench/results
-	cd bench && go run ./cmd/bench read --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(PARTS),--parts $(PARTS))
+	cd bench && go run ./cmd/bench store --rounds 1 --seconds $(SECONDS) --readings $(READINGS) --devices $(DEVICES) $(if $(PARTS),--parts $(PARTS))
 
 bench-postgres: ## load servers whose store is PostgreSQL: single readings, batches, standbys, two servers, 50 million rows; into bench/results
-	cd bench && go run ./cmd/bench postgres --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(ROWS),--rows $(ROWS)) $(if $(PARTS),--parts $(PARTS)) $(if $(BEFORE),--before $(abspath $(BEFORE)))
-
-bench-fhir: ## search a patient's month page by page, and send Bundles; into bench/results
-	cd bench && go run ./cmd/bench fhir --rounds $(ROUNDS) --seconds $(SECONDS)
-
-bench-mqtt: ## publications of MQTT beside POST requests and Mosquitto, with and without TLS, and idle connections; into bench/results
-	cd bench && go run ./cmd/bench mqtt --rounds $(ROUNDS) --seconds $(SECONDS)
-
-bench-sealed: ## readings that are sealed in PostgreSQL beside rows: disk, WAL, CPU, scans; into bench/results
-	cd bench && go run ./cmd/bench sealed --rounds $(ROUNDS)
-
-bench-sealing: ## 5,000 readings/s for MINUTES while readings are sealed: whether sealing and autovacuum keep up; into bench/results
-	cd bench && go run ./cmd/bench sealing --for $(MINUTES)m
+	cd bench && go run ./cmd/bench postgres --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(ROWS),--rows $(ROWS)) $(if $(PARTS),--parts $(PARTS))
 
 bench-mux: ## compare the routers, into bench/results
 	cd bench && go run ./cmd/bench mux --rounds $(ROUNDS) --time $(BENCHTIME)

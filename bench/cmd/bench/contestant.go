@@ -20,7 +20,6 @@ type contestant struct {
 	name, what, stores string
 
 	peer     string   // mode of the program peer; empty means Pulsegate
-	programs string   // directory of another Pulsegate's binary; empty means this one's
 	flags    []string // of Pulsegate
 	env      []string // of Pulsegate, beside this program's
 	servers  int      // number of Pulsegates; 0 means one
@@ -29,8 +28,6 @@ type contestant struct {
 	settings []string // of PostgreSQL, beside the default ones
 	tls      bool     // connections use TLS, and requests have a token
 	nginx    bool     // nginx is in front, and has the certificate
-	mqtt     bool     // readings are published with MQTT
-	broker   bool     // the server is Mosquitto
 }
 
 // row returns the name and the first cell of the contestant's row.
@@ -48,8 +45,6 @@ func (c *contestant) missing() (err error) {
 		_, err = pgtest.Programs()
 	case c.nginx:
 		_, err = exec.LookPath("nginx")
-	case c.broker:
-		_, err = exec.LookPath("mosquitto")
 	}
 	return err
 }
@@ -116,8 +111,8 @@ func (l *loads) start(ctx context.Context, c *contestant) (_ *cluster, err error
 		}
 		s.proxied, s.nodes[0] = s.nodes[0], proxy
 	}
-	if c.mqtt || c.broker || c.peer == shaking {
-		return s, nil // there are other answers, and each is checked
+	if c.peer == shaking {
+		return s, nil // it answers no request
 	}
 	s.verified = 1
 	return s, verify(ctx, s.nodes[0].public, s.secure)
@@ -162,8 +157,6 @@ func (l *loads) startNode(ctx context.Context, s *cluster) (*process, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case s.broker:
-		return startMosquitto(ctx, dir)
 	case s.peer != "":
 		var flags []string
 		if s.secure != nil {
@@ -178,20 +171,13 @@ func (l *loads) startNode(ctx context.Context, s *cluster) (*process, error) {
 	if s.secure != nil {
 		flags = append(flags, s.secure.flags(!s.nginx)...)
 	}
-	if s.mqtt {
-		flags = append(flags, "--mqtt-addr=127.0.0.1:0")
-	}
 	if s.postgres {
 		flags = append(flags, "--store="+s.databases[0].dsn)
 		if s.standbys == 0 {
 			flags = append(flags, "--postgres-single")
 		}
 	}
-	p, err := startOwn(ctx, cmp.Or(s.programs, l.Programs), filepath.Join(dir, "data"), s.env, flags...)
-	if err == nil && s.mqtt {
-		p.public = p.mqtt
-	}
-	return p, err
+	return startOwn(ctx, l.Programs, filepath.Join(dir, "data"), s.env, flags...)
 }
 
 // startPeer starts a mode of the program peer.
@@ -223,17 +209,6 @@ http {
   }
 }`, dir, 2*connections, connections, upstream, addr, s.secure.cert, s.secure.key)
 	return startConfigured(ctx, addr, dir, config, "nginx", "-p", dir, "-c")
-}
-
-// startMosquitto starts a broker that stores nothing.
-func startMosquitto(ctx context.Context, dir string) (*process, error) {
-	addr, err := freeAddr()
-	if err != nil {
-		return nil, err
-	}
-	_, port, _ := strings.Cut(addr, ":")
-	config := "listener " + port + " 127.0.0.1\nallow_anonymous true\npersistence false\nlog_dest none\n"
-	return startConfigured(ctx, addr, dir, config, "mosquitto", "-c")
 }
 
 // startConfigured starts a program that listens at addr. Its last argument is a file in dir with
@@ -293,7 +268,7 @@ func (s *cluster) end(ctx context.Context, acknowledged, inFlight uint64) (err e
 	if err = errors.Join(err, s.stop()); err != nil {
 		return err
 	}
-	if !s.postgres && !s.broker && s.peer == "" {
+	if !s.postgres && s.peer == "" {
 		p := cmp.Or(s.proxied, s.nodes[0])
 		if stored, known = p.stored(); !known {
 			return fmt.Errorf("%s did not log how many readings it has stored: %s", s.name, p.text())

@@ -21,7 +21,6 @@ const (
 	partBulk   = "bulk"
 	partIdle   = "idle"
 	partTLS    = "tls"
-	partAlerts = "alerts" // only if it is named
 )
 
 // ingestCommand measures the cost of posting readings to servers: CPU time per request,
@@ -30,8 +29,7 @@ const (
 // started for it, with a temporary directory and no network.
 type ingestCommand struct {
 	loads
-	Parts       []string `default:"single,bulk,idle,tls" enum:"single,bulk,idle,tls,alerts,before" help:"What to measure: single readings, batches, idle connections, single readings over TLS, the cost of alerts, an earlier pulsegate."`
-	Before      string   `type:"existingdir" help:"Directory with an earlier pulsegate, for the part before."`
+	Parts       []string `default:"single,bulk,idle,tls" enum:"single,bulk,idle,tls" help:"What to measure: single readings, batches, idle connections, single readings over TLS."`
 	Connections []int    `default:"64,1000" help:"Numbers of connections with single readings."`
 	Servers     []string `help:"Servers to measure, such as floor,pulsegate. Default: all that can be started."`
 	Forms       []string `help:"Forms of batches to measure, such as array,ndjson+gzip. Default: all."`
@@ -47,9 +45,6 @@ type ingestCommand struct {
 func (c *ingestCommand) Validate() error {
 	if c.Idle < 1 || len(c.Connections) == 0 || slices.Min(c.Connections) < 1 {
 		return errors.New("--idle and --connections must be at least 1")
-	}
-	if slices.Contains(c.Parts, partBefore) && c.Before == "" {
-		return errors.New("--before must be set for the part before")
 	}
 	return c.loads.Validate()
 }
@@ -74,7 +69,7 @@ func (c *ingestCommand) measure(ctx context.Context) (err error) {
 	}
 	c.wrk.lead = c.Lead
 	parts := map[string]func(context.Context) error{partSingle: c.measureSingle, partBulk: c.measureForms, partIdle: c.measureIdle,
-		partTLS: c.measureTLS, partAlerts: c.measureAlerts, partBefore: c.measureBefore}
+		partTLS: c.measureTLS}
 	for _, part := range c.Parts {
 		if err := parts[part](ctx); err != nil {
 			return err
@@ -180,36 +175,6 @@ func (c *ingestCommand) singles(ctx context.Context, target string, all []contes
 		}
 		return nil
 	})
-}
-
-// beside measures kinds of Pulsegate with single readings and with batches. The ratios are to the first one.
-func (c *ingestCommand) beside(ctx context.Context, target string, all ...contestant) (*report.Report, error) {
-	base := all[0].name
-	r, err := c.singles(ctx, target, all, base, closedLoop)
-	if err != nil {
-		return nil, err
-	}
-	batches := &report.Table{Text: fmt.Sprintf("Batches of %d readings:", batchReadings), Head: "server", Columns: []report.Column{
-		{Title: "CPU per reading, µs", Figure: "cpu", Format: "%.2f"},
-		{Title: "x " + base, Figure: "cpu", Format: "%.2f", Base: base},
-		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
-	}}
-	r.Tables = append(r.Tables, batches)
-	return r, compare(&c.common, batches, all, (*contestant).row, func(one *contestant) (report.Figures, error) { return c.bulk(ctx, one, form{}) })
-}
-
-// measureBefore measures this Pulsegate and an earlier one.
-func (c *ingestCommand) measureBefore(ctx context.Context) error {
-	old := pulsegate()
-	old.name, old.programs = report.Own+earlier, c.Before
-	r, err := c.beside(ctx, "bench-ingest PARTS=before BEFORE=…", old, pulsegate())
-	if err != nil {
-		return err
-	}
-	for _, t := range r.Tables {
-		r.Goals = append(r.Goals, t.Goals(thanEarlier(t.Text+" CPU", report.Own, "cpu", 1.03))...)
-	}
-	return c.write("ingest-before", r)
 }
 
 // measureForms measures Pulsegate with every form of a batch.

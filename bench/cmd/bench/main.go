@@ -9,12 +9,7 @@
 //     single readings (with wrk), batches and idle connections.
 //   - store loads Pulsegate and databases with many millions of readings, and measures
 //     what they cost on the disk.
-//   - devices measures the memory and the disk space of a device.
-//   - read measures the latest values of a device, and streams of live readings.
 //   - postgres loads Pulsegate with PostgreSQL as its store.
-//   - sealed and sealing measure readings that are sealed there.
-//   - fhir measures searches and Bundles of FHIR.
-//   - mqtt compares publications of MQTT with HTTP and with a broker.
 //   - overload loads a server with more than its capacity.
 //   - micro runs the microbenchmarks and compares them with benchstat.
 //   - mux compares the routers of package routers.
@@ -57,13 +52,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var commands struct {
 		Ingest   ingestCommand   `cmd:"" help:"Load every server in turn: single readings, batches, idle connections."`
 		Store    storeCommand    `cmd:"" help:"Load servers with many readings: CPU time until all is compacted, disk space, restart, scans."`
-		Devices  devicesCommand  `cmd:"" help:"Measure the memory and the disk space of a device."`
-		Read     readCommand     `cmd:"" help:"Measure the latest values of a device among many readings, and streams of live readings."`
 		Postgres postgresCommand `cmd:"" help:"Load Pulsegate with PostgreSQL as its store: single readings, batches, standbys, two servers, many rows."`
-		Sealed   sealedCommand   `cmd:"" help:"Measure readings that are sealed in PostgreSQL, beside rows."`
-		Sealing  sealingCommand  `cmd:"" help:"Load a server that seals all the time: whether autovacuum keeps up."`
-		FHIR     fhirCommand     `cmd:"" name:"fhir" help:"Search a patient's month, and send Bundles."`
-		MQTT     mqttCommand     `cmd:"" name:"mqtt" help:"Compare publications of MQTT with HTTP and with a broker that stores nothing."`
 		Overload overloadCommand `cmd:"" help:"Load a server with more than its capacity."`
 		Micro    microCommand    `cmd:"" help:"Run the microbenchmarks and compare them with benchstat."`
 		Mux      muxCommand      `cmd:"" help:"Compare the routers."`

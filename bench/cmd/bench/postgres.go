@@ -17,17 +17,14 @@ import (
 const (
 	partBatches = "batches"
 	partRows    = "rows"
-	partBefore  = "before"
 )
 
 // postgresCommand measures Pulsegate with PostgreSQL as its store: single readings, in
 // comparison with a service that inserts each and with Pulsegate's own store; batches, also
-// with standbys and with two servers; and batches into tables with few and many rows. It also compares
-// with an earlier Pulsegate.
+// with standbys and with two servers; and batches into tables with few and many rows.
 type postgresCommand struct {
 	loads
-	Parts       []string `default:"single,batches,rows" enum:"single,batches,rows,before,alerts" help:"What to measure: single readings, batches, batches into tables with rows, an earlier pulsegate, two servers with alerts."`
-	Before      string   `type:"existingdir" help:"Directory with an earlier pulsegate, for the part before."`
+	Parts       []string `default:"single,batches,rows" enum:"single,batches,rows" help:"What to measure: single readings, batches, batches into tables with rows."`
 	Connections int      `default:"1000" help:"Connections with single readings."`
 	Rows        []int    `default:"1000000,50000000" help:"Numbers of rows of the tables."`
 	Readings    int      `default:"200000" help:"Readings of one measurement of a table."`
@@ -36,12 +33,6 @@ type postgresCommand struct {
 func (c *postgresCommand) Validate() error {
 	if c.Connections < 1 || c.Readings < batchReadings {
 		return fmt.Errorf("--connections must be at least 1, and --readings %d", batchReadings)
-	}
-	if slices.Contains(c.Parts, partBefore) && (c.Before == "" || len(c.Parts) > 1) {
-		return errors.New("--parts before is measured alone, and needs --before")
-	}
-	if slices.Contains(c.Parts, partAlerts) && len(c.Parts) > 1 {
-		return errors.New("--parts alerts is measured alone")
 	}
 	if len(c.Rows) == 0 || slices.Min(c.Rows) < batchReadings {
 		return fmt.Errorf("--rows must be at least %d", batchReadings)
@@ -57,11 +48,7 @@ const (
 	postgresBatches  = "batches: pulsegate, PostgreSQL"
 	postgresStandbys = "batches: pulsegate, PostgreSQL with two standbys, ANY 1"
 	postgresNodes    = "batches: two servers, one PostgreSQL"
-	postgresAlerts   = "batches: two servers with `--alerts` and `--alertmanager`, one PostgreSQL"
 )
-
-// earlier follows the names of rows of the earlier pulsegate.
-const earlier = ", the earlier pulsegate"
 
 // intoTable is the name of the row of a table that has this many rows before.
 func intoTable(rows int) string { return "batches: into a table of " + report.Count(rows) + " rows" }
@@ -103,16 +90,10 @@ func (c *postgresCommand) measure(ctx context.Context) error {
 		return append(all, nil)[0], err
 	}
 	bulk := func(one *contestant) (report.Figures, error) { return c.bulk(ctx, one, form{array: true}) }
-	before := func(name string) []contestant {
-		return []contestant{{name: name + earlier, programs: c.Before, postgres: true}, {name: name, postgres: true}}
-	}
 	nodes := contestant{name: postgresNodes, postgres: true, servers: 2}
-	alerts := nodes
-	alerts.name = postgresAlerts
 	parts := map[string][]postgresPart{
 		partSingle:  {{[]contestant{{name: postgresInsert, peer: "ginpg", postgres: true}, {name: postgresOwnDir}, {name: postgresSingle, postgres: true}}, single}},
 		partBatches: {{[]contestant{{name: postgresBatches, postgres: true}, {name: postgresStandbys, postgres: true, standbys: 2}, nodes}, bulk}},
-		partBefore:  {{before(postgresSingle), single}, {before(postgresBatches), bulk}},
 	}
 	t := &report.Table{Head: "server", Columns: append([]report.Column{
 		{Title: "CPU of the server, µs a reading", Figure: "node", Format: "%.2f"},
@@ -121,27 +102,6 @@ func (c *postgresCommand) measure(ctx context.Context) error {
 		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
 		{Title: "generator, µs", Figure: "loader", Format: "%.2f", Show: report.Median},
 	}, latencyColumns("%.1f")...)}
-	file, target, bars := "postgres", "bench-postgres", postgresBars()
-	switch c.Parts[0] {
-	case partBefore:
-		file, target, bars = "postgres-before", "bench-postgres PARTS=before BEFORE=…", beforeBars()
-		t.Columns = slices.Insert(t.Columns, 3, report.Column{Title: "log of PostgreSQL, bytes a reading", Figure: "log", Format: "%.1f"})
-	case partAlerts:
-		file, target, bars = "postgres-alerts", "bench-postgres PARTS=alerts", nil
-		for i, figure := range []string{"node", "database"} {
-			t.Columns = slices.Insert(t.Columns, 2*i+1, report.Column{Title: "x without", Figure: figure, Format: "%.3f", Base: postgresNodes})
-		}
-		flags, stop, err := alertFlags(c.work)
-		if err != nil {
-			return err
-		}
-		defer stop()
-		if c.WarmUp > 0 {
-			c.WarmUp += alertsBegin
-		}
-		alerts.flags = flags
-		parts[partAlerts] = []postgresPart{{[]contestant{nodes, alerts}, bulk}}
-	}
 	for _, name := range c.Parts {
 		for _, part := range parts[name] {
 			for i := range part.all {
@@ -157,7 +117,7 @@ func (c *postgresCommand) measure(ctx context.Context) error {
 			}
 		}
 	}
-	r := c.report(target, "CPU is user and system time, divided by the readings that were answered as stored; that of PostgreSQL includes its standbys, and its work in the background during the load. "+
+	r := c.report("bench-postgres", "CPU is user and system time, divided by the readings that were answered as stored; that of PostgreSQL includes its standbys, and its work in the background during the load. "+
 		"Load generator, servers and databases share the processors. Ratios are computed within a round. "+rounded+" Latency is that of a request, from the actual time of sending.",
 		describePostgres()+"; on the same machine, over Unix sockets",
 		fmt.Sprintf("Single readings: %s, one thread, %d connections", wrk.version, c.Connections),
@@ -165,13 +125,8 @@ func (c *postgresCommand) measure(ctx context.Context) error {
 		fmt.Sprintf("Rounds: %d, in each of which servers and databases are new, warmed up for %v and loaded for %v; only tables with rows are made once, and get %s readings in each round, one after the other",
 			c.Rounds, c.WarmUp, c.duration(), report.Count(c.Readings)),
 		fmt.Sprintf("Load: %d devices; every reading is new; the number of rows is checked afterwards", loadDevices))
-	r.Tables, r.Goals = []*report.Table{t}, t.Goals(bars...)
-	return c.write(file, r)
-}
-
-// thanEarlier returns a goal for the ratio of a figure to that of the earlier pulsegate.
-func thanEarlier(what, row, figure string, limit float64) report.Bar {
-	return report.Bar{What: what + " / that of the earlier pulsegate", Row: row, Figure: figure, Base: row + earlier, Limit: limit, Format: "%.3f"}
+	r.Tables, r.Goals = []*report.Table{t}, t.Goals(postgresBars()...)
+	return c.write("postgres", r)
 }
 
 // Numbers of rows that a goal compares.
@@ -188,17 +143,6 @@ func postgresBars() []report.Bar {
 		report.Bar{What: postgresStandbys + ": readings/s", Row: postgresStandbys, Figure: "rate", AtLeast: true, Limit: 30_000, Format: "%.0f"},
 		report.Bar{What: "two servers: readings/s / those of one", Row: postgresNodes, Figure: "rate", Base: postgresBatches, AtLeast: true, Limit: 1, Format: "%.3f"},
 		report.Bar{What: "CPU with " + report.Count(largeTable) + " rows / with " + report.Count(smallTable), Row: intoTable(largeTable), Figure: "cpu", Base: intoTable(smallTable), Limit: 1.3, Format: "%.3f"},
-	}
-}
-
-func beforeBars() []report.Bar {
-	return []report.Bar{
-		thanEarlier("single readings: CPU of the server", postgresSingle, "node", 1.05),
-		thanEarlier("single readings: CPU of PostgreSQL", postgresSingle, "database", 1.05),
-		thanEarlier("single readings: log of PostgreSQL", postgresSingle, "log", 1.05),
-		thanEarlier("batches: CPU of the server", postgresBatches, "node", 1.05),
-		thanEarlier("batches: CPU of PostgreSQL", postgresBatches, "database", 1.05),
-		thanEarlier("batches: log of PostgreSQL", postgresBatches, "log", 1.05),
 	}
 }
 

@@ -32,16 +32,4 @@ func TestPostgres(t *testing.T) {
 			t.Errorf("no figures of %s:\n%s", want, text)
 		}
 	}
-	_, text = runResults(t, []string{"postgres-before"}, "postgres", "--parts=before", "--before="+built(t), "--rounds=1", "--seconds=1", "--connections=1", "--warm-up=0s", "--programs="+built(t), "--dir="+dir)
-	for _, want := range []string{postgresSingle, postgresSingle + earlier, postgresBatches, postgresBatches + earlier} {
-		if !strings.Contains(text, "\n| "+want+" | ") {
-			t.Errorf("no figures of %s:\n%s", want, text)
-		}
-	}
-	_, text = runResults(t, []string{"postgres-alerts"}, "postgres", "--parts=alerts", "--rounds=1", "--seconds=1", "--warm-up=0s", "--programs="+built(t), "--dir="+dir)
-	for _, want := range []string{postgresNodes, postgresAlerts} {
-		if !strings.Contains(text, "\n| "+want+" | ") {
-			t.Errorf("no figures of %s:\n%s", want, text)
-		}
-	}
 }

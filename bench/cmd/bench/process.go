@@ -28,7 +28,7 @@ const (
 )
 
 var (
-	listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin|mqtt)`)
+	listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin)`)
 	stopped   = regexp.MustCompile(`stopped stored=(\d+)`)
 )
 
@@ -36,7 +36,6 @@ var (
 type process struct {
 	cmd           *exec.Cmd
 	public, admin string // addresses; "": no such listener
-	mqtt          string
 
 	found chan [2]string // address and listener
 	ended chan struct{}  // closed when the process has ended and was waited for
@@ -79,7 +78,7 @@ func start(ctx context.Context, cmd *exec.Cmd, listeners ...string) (*process, e
 	for len(listeners) > 0 {
 		select {
 		case f := <-p.found:
-			*map[string]*string{"public": &p.public, "admin": &p.admin, "mqtt": &p.mqtt}[f[1]] = f[0]
+			*map[string]*string{"public": &p.public, "admin": &p.admin}[f[1]] = f[0]
 			listeners = slices.DeleteFunc(listeners, func(l string) bool { return l == f[1] })
 		case <-p.ended:
 			return nil, fmt.Errorf("start %s: it ended: %s", cmd.Path, p.text())

@@ -28,8 +28,7 @@ type storeCommand struct {
 	storing
 	Readings        int      `default:"30000000" help:"Readings of one load."`
 	Devices         int      `default:"20000" help:"Devices."`
-	Parts           []string `default:"load,year,peers" enum:"load,year,peers,before" help:"What to measure: Pulsegate's loads, a device-year through the API, other stores; or an earlier pulsegate, alone."`
-	Before          string   `type:"existingdir" help:"Directory with an earlier pulsegate, for the part before."`
+	Parts           []string `default:"load,year,peers" enum:"load,year,peers" help:"What to measure: Pulsegate's loads, a device-year through the API, other stores."`
 	Peers           []string `help:"Other stores, such as victoria-metrics. Default: all that are installed."`
 	TableReadings   int      `default:"3000000" help:"Readings of one load of PostgreSQL, at most. More take hours."`
 	VictoriaMetrics string   `default:"victoria-metrics" help:"Program of a single node of VictoriaMetrics."`
@@ -46,9 +45,6 @@ func (c *storeCommand) Validate() error {
 	}
 	if c.Devices < 1 || c.Devices > 1_000_000 {
 		return errors.New("--devices must be from 1 to 1000000")
-	}
-	if slices.Contains(c.Parts, partBefore) && (c.Before == "" || len(c.Parts) > 1) {
-		return errors.New("--before must be set for the part before, which is measured alone")
 	}
 	return c.storing.Validate()
 }
@@ -108,29 +104,20 @@ func (c *storeCommand) measure(ctx context.Context) error {
 		var err error
 		switch part {
 		case partLoad:
-			err = c.loadOwn(ctx, ownLoad{ownTenth, c.Programs, c.Readings / 10, 2, false}, ownLoad{report.Own, c.Programs, c.Readings, 2, true},
-				ownLoad{ownAllSigns, c.Programs, c.Readings, 5, false}, ownLoad{ownTenSigns, c.Programs, c.Readings, 10, false})
+			err = c.loadOwn(ctx, ownLoad{ownTenth, c.Readings / 10, 2, false}, ownLoad{report.Own, c.Readings, 2, true},
+				ownLoad{ownAllSigns, c.Readings, 5, false}, ownLoad{ownTenSigns, c.Readings, 10, false})
 		case partYear:
 			for round := 0; round < c.Rounds && err == nil; round++ {
 				err = c.readYear(ctx, round)
 			}
 		case partPeers:
 			err = c.loadPeers(ctx)
-		case partBefore:
-			err = c.loadOwn(ctx, ownLoad{report.Own + earlier, c.Before, c.Readings, 2, false}, ownLoad{report.Own, c.Programs, c.Readings, 2, false})
 		}
 		if err != nil {
 			return err
 		}
 	}
 	file := "store"
-	if c.Before != "" {
-		c.result.Setting.Command = fmt.Sprintf("make bench-store PARTS=before BEFORE=… ROUNDS=%d READINGS=%d DEVICES=%d", c.Rounds, c.Readings, c.Devices)
-		c.result.Tables = []*report.Table{c.servers}
-		c.result.Goals = c.servers.Goals(
-			thanEarlier("CPU per reading", report.Own, "cpu", 1.03), thanEarlier("bytes a reading on disk", report.Own, "disk", 1.03), thanEarlier("bytes written", report.Own, "written", 1.03))
-		return c.write(file+"-before", c.result)
-	}
 	if c.Readings >= largeStore {
 		file += "-large"
 	}
@@ -174,7 +161,7 @@ func flowOf(readings, devices, signs, conns int, to outlet) *flow {
 
 // An ownLoad is a load of Pulsegate.
 type ownLoad struct {
-	name, programs  string
+	name            string
 	readings, signs int
 	kill            bool // the server, in the midst of another load
 }
@@ -190,7 +177,7 @@ func (c *storeCommand) loadOwn(ctx context.Context, all ...ownLoad) error {
 }
 
 func (c *storeCommand) loadOne(ctx context.Context, round int, load *ownLoad) error {
-	return c.keep(ctx, ownKeeper(load.programs), func(k *keeper) error {
+	return c.keep(ctx, ownKeeper(c.Programs), func(k *keeper) error {
 		f := flowOf(load.readings, c.Devices, load.signs, senders, k.outlet)
 		run, err := c.store(ctx, k, f, load.readings)
 		if err != nil {
