@@ -1,7 +1,7 @@
 // The page: which view is shown, and whether the reader is signed in. The view and its
 // parameters are in the address after #, which browsers do not send.
 
-import { abandon, el, loadSigns, request } from "./common.js";
+import { abandon, el, forgetPatients, loadSigns, request } from "./common.js";
 import { fleet } from "./fleet.js";
 
 const main = document.getElementById("main");
@@ -9,6 +9,7 @@ const who = document.getElementById("who");
 const views = {
   fleet: async () => fleet,
   device: async () => (await import("./device.js")).device,
+  patient: async () => (await import("./patient.js")).patient,
   system: async () => (await import("./system.js")).system,
 };
 
@@ -54,6 +55,7 @@ function leave() {
 
 async function signIn(message) {
   leave();
+  forgetPatients(); // the next one to sign in may be somebody else
   const mine = turn;
   const { choices } = await import("./signin.js");
   const elements = await choices(message, start);
@@ -71,6 +73,7 @@ function header() {
     type: "button", onclick: async () => {
       // First, because what the view requests would fail without a session.
       leave();
+      forgetPatients();
       await import("./signin.js").then(({ signOut }) => signOut(start), start);
     },
   }, "Sign out"));

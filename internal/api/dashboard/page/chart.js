@@ -21,40 +21,51 @@ const ready = new Promise((done, failed) => {
 });
 
 // withGaps returns columns with an empty point in each gap: where the distance of two points
-// is more than some times the usual one, and more than leastS. Where another subject's values
-// begin, the line ends, too.
-export function withGaps(xs, columns, times, leastS, worn = []) {
-  const steps = [];
-  for (let i = 1; i < xs.length; i++) steps.push(xs[i] - xs[i - 1]);
-  const sorted = Float64Array.from(steps).sort();
-  const limit = Math.max(times * (sorted[sorted.length >> 1] ?? 0), leastS);
-  const outX = [], out = columns.map(() => []);
+// is more than some times the usual one of their sources, and more than leastS. Where the values of another subject or
+// source begin, the line ends, too. index has where each point was, and -1 for the empty ones.
+export function withGaps(xs, columns, times, leastS, worn = [], sources = []) {
+  const steps = new Map(), last = new Map();
+  xs.forEach((x, i) => {
+    const s = sources[i];
+    if (!steps.has(s)) steps.set(s, []);
+    if (last.has(s)) steps.get(s).push(x - last.get(s));
+    last.set(s, x);
+  });
+  // A source of one point has no usual distance: the other's counts, and if that has none, there is no gap between them.
+  const usual = new Map([...steps].map(([s, of]) => [s, Float64Array.from(of).sort()[of.length >> 1]]));
+  const limit = (a, b) => Math.max(times * Math.max(usual.get(a) ?? usual.get(b) ?? Infinity, usual.get(b) ?? 0), leastS);
+  const outX = [], out = columns.map(() => []), index = [];
   let gaps = 0;
   for (let i = 0; i < xs.length; i++) {
-    const gap = i > 0 && xs[i] - xs[i - 1] > limit;
-    if (gap || i > 0 && worn.some((w) => xs[i - 1] < w.from && w.from <= xs[i])) {
+    const gap = i > 0 && xs[i] - xs[i - 1] > limit(sources[i - 1], sources[i]);
+    if (gap || i > 0 && (sources[i - 1] !== sources[i] || worn.some((w) => xs[i - 1] < w.from && w.from <= xs[i]))) {
       outX.push((xs[i] + xs[i - 1]) / 2);
+      index.push(-1);
       for (const c of out) c.push(null);
     }
     if (gap) gaps++;
     outX.push(xs[i]);
+    index.push(i);
     columns.forEach((c, k) => out[k].push(c[i]));
   }
-  return { xs: outX, columns: out, gaps };
+  return { xs: outX, columns: out, gaps, index };
 }
 
 // A Chart is made of what is shown:
 //   title, unit, from, to (Unix s), zone,
 //   xs (Unix s), lines: [{ label, values, min?, max? }] with arrays as long as xs,
 //   paired: whether the two lines are marks of one measurement,
-//   flags and, if there are any, alerts: [{ from, to, text }] in Unix s, leastGapS, bucket (text) if lines are means,
+//   flags and, if there are any, alerts: [{ from, to, text, points? }] in Unix s, with the points that are flagged if not all of
+//   the range are, leastGapS, bucket (text) if lines are means,
 //   worn, if known: [{ subject, from, to }] in Unix s, all spans of the range: by whom the device was worn,
+//   whose: what a subject of worn is, if not one; sources: the device of each point, if known,
 //   zero: whether the axis begins at 0,
 //   onZoom(from, to).
 export class Chart {
   #plot = null;
   #observer = null;
   #index = -1;
+  #chosen = -1; // the point to which the keys are moving the cursor: others may have the same time
 
   constructor(parent, shown) {
     this.shown = shown;
@@ -76,7 +87,7 @@ export class Chart {
   // draw shows other data under the same title.
   async draw(shown) {
     this.shown = shown;
-    this.data = withGaps(shown.xs, shown.lines.flatMap((l) => (l.min ? [l.max, l.min, l.values] : [l.values])), shown.bucket ? 1.5 : 3, shown.leastGapS, shown.worn);
+    this.data = withGaps(shown.xs, shown.lines.flatMap((l) => (l.min ? [l.max, l.min, l.values] : [l.values])), shown.bucket ? 1.5 : 3, shown.leastGapS, shown.worn, shown.sources);
     this.summary.textContent = this.#words();
     if (this.details.open) this.#table();
     await ready;
@@ -108,8 +119,18 @@ export class Chart {
     return this.shown.worn?.length > 1;
   }
 
-  #who(x) {
-    return this.shown.worn.find((w) => x >= w.from && x < w.to)?.subject ?? "";
+  // #mixed: whether values of several devices follow each other too often to name each change.
+  get #mixed() {
+    return !this.#changes && new Set(this.shown.sources).size > 1;
+  }
+
+  // #who returns whose a point is: by its index, and by its time if that is -1.
+  #who(x, i) {
+    return this.shown.sources?.length && this.shown.whose ? this.shown.sources[i] ?? "" : this.shown.worn.find((w) => x >= w.from && x < w.to)?.subject ?? "";
+  }
+
+  #flagsAt(x, i) {
+    return [...new Set(this.shown.flags.filter((r) => (r.points ? r.points.has(i) : r.from <= x && r.to >= x)).map((r) => r.text))].join(", ");
   }
 
   #words() {
@@ -136,22 +157,20 @@ export class Chart {
     const flags = s.zero ? "" : s.flags.length === 0 ? ", no flags" : ", " + counted(s.flags.length, "flagged range");
     const alerts = s.alerts?.filter((a) => a.to >= s.from && a.from <= s.to) ?? [];
     const alerted = alerts.length === 0 ? "" : ", " + counted(alerts.length, "alert") + ": " + alerts.map((a) => a.text).join(", ");
-    return `${texts.join(". ")}. ${gaps}${flags}${alerted}.` + (s.bucket ? ` Each point is the mean of ${s.bucket}; the band is from the lowest to the highest value.` : "");
+    const mixed = this.#mixed ? ` Values of ${[...new Set(s.sources)].join(" and ")} in turn, which no line joins.` : "";
+    return `${texts.join(". ")}.${mixed} ${gaps}${flags}${alerted}.` + (s.bucket ? ` Each point is the mean of ${s.bucket}; the band is from the lowest to the highest value.` : "");
   }
 
   #table() {
     const s = this.shown;
     if (!this.details.open) return this.rows.replaceChildren();
-    const heads = ["Time", ...s.lines.flatMap((l) => (l.min ? [`${l.label}: mean`, "lowest", "highest", "values"] : [l.label])), "Flags", ...(this.#changes ? ["Subject"] : [])];
+    const heads = ["Time", ...s.lines.flatMap((l) => (l.min ? [`${l.label}: mean`, "lowest", "highest", "values"] : [l.label])), "Flags", ...(this.#changes || this.#mixed ? [s.whose ?? "Subject"] : [])];
     const from = Math.max(0, s.xs.length - maxRows);
-    let f = 0;
     const trs = [];
     for (let i = from; i < s.xs.length; i++) {
-      while (f < s.flags.length && s.flags[f].to < s.xs[i]) f++;
-      const flagged = s.flags.filter((r) => r.from <= s.xs[i] && r.to >= s.xs[i]).map((r) => r.text);
       trs.push(el("tr", {}, el("th", { scope: "row" }, timeText(s.xs[i] * 1000, s.zone)),
         s.lines.flatMap((l) => (l.min ? [l.values[i], l.min[i], l.max[i], l.counts[i]] : [l.values[i]])).map((v) => el("td", { class: "num" }, number(v))),
-        el("td", {}, [...new Set(flagged)].join(", ")), this.#changes ? el("td", {}, this.#who(s.xs[i])) : null));
+        el("td", {}, this.#flagsAt(s.xs[i], i)), this.#changes || this.#mixed ? el("td", {}, this.#who(s.xs[i], i)) : null));
     }
     this.rows.replaceChildren(...(from > 0 ? [el("p", { class: "quiet" }, `The newest ${maxRows} rows.`)] : []),
       el("table", {}, el("caption", {}, `${s.title} in ${s.unit}`), el("thead", {}, el("tr", {}, heads.map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, trs)));
@@ -175,14 +194,15 @@ export class Chart {
 
   // #point moves the cursor to a point; -1: nowhere.
   #point(i) {
-    this.#index = i;
+    this.#index = this.#chosen = i;
     if (this.#plot === null) return;
     if (i < 0) this.#plot.setCursor({ left: -10, top: -10 });
     else this.#plot.setCursor({ left: this.#plot.valToPos(this.data.xs[i], "x"), top: this.#plot.over.clientHeight / 2 });
+    this.#chosen = -1;
   }
 
   #moved(u) {
-    const i = u.cursor.idx;
+    const i = this.#chosen >= 0 ? this.#chosen : u.cursor.idx;
     let text = "";
     if (i !== null && i !== undefined && u.cursor.left >= 0) {
       let k = 0;
@@ -192,9 +212,8 @@ export class Chart {
         k += 3;
         return `${l.label} ${number(c[k - 1][i])} (${number(c[k - 2][i])} to ${number(c[k - 3][i])})`;
       });
-      const x = this.data.xs[i];
-      const flags = this.shown.flags.filter((r) => r.from <= x && r.to >= x).map((r) => r.text);
-      text = `${this.#changes ? this.#who(x) + ", " : ""}${timeText(x * 1000, this.shown.zone)}: ${values.join(", ")} ${this.shown.unit}` + (flags.length ? `, flagged: ${[...new Set(flags)].join(", ")}` : "");
+      const x = this.data.xs[i], flags = this.#flagsAt(x, this.data.index[i]);
+      text = `${this.#changes || this.#mixed ? this.#who(x, this.data.index[i]) + ", " : ""}${timeText(x * 1000, this.shown.zone)}: ${values.join(", ")} ${this.shown.unit}` + (flags ? `, flagged: ${flags}` : "");
       this.#index = i;
       this.box.setAttribute("aria-valuenow", String(i));
     }

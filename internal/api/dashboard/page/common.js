@@ -57,12 +57,16 @@ let streaming = false; // only events of a stream show that the page is live
 let asking = false;
 const quietMs = 15000; // after so long without an event, the page is not live
 
-const elapsed = () => Math.max(Date.now() - heard.date, performance.now() - heard.performance);
+// instant returns the time by both clocks of the browser, and since how long ago that was.
+export const instant = () => ({ date: Date.now(), performance: performance.now() });
+export const since = (at) => Math.max(Date.now() - at.date, performance.now() - at.performance);
+
+const elapsed = () => since(heard);
 
 // now returns the time by the server's clock, in Unix ms.
 export const now = () => Math.round(heard.server + elapsed());
 
-const hear = (server) => Object.assign(heard, { server, date: Date.now(), performance: performance.now() });
+const hear = (server) => Object.assign(heard, { server, ...instant() });
 
 // correct takes the server's time from the Date of an answer, which has whole seconds.
 function correct(date) {
@@ -120,7 +124,8 @@ export function abandon() {
 export async function request(path, options) {
   let answer;
   try {
-    answer = await fetch(path, { credentials: "same-origin", cache: "no-store", signal: pending.signal, ...options });
+    const signal = options?.signal ? AbortSignal.any([pending.signal, options.signal]) : pending.signal;
+    answer = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options, signal });
   } catch (err) {
     if (err.name === "AbortError") throw err;
     throw new Failure(0, { title: "The server cannot be reached." });
@@ -135,10 +140,46 @@ export async function request(path, options) {
   }
   if (!answer.ok) {
     // 403 may mean that the session has lost its rights.
-    if ((answer.status === 401 || answer.status === 403) && path !== "v1/session" && !options?.method) dispatchEvent(new Event("signedout"));
+    if ((answer.status === 401 || answer.status === 403) && path !== "v1/session") dispatchEvent(new Event("signedout"));
     throw new Failure(answer.status, body);
   }
   return body;
+}
+
+const patients = () => JSON.parse(sessionStorage.getItem("patients") ?? "[]"); // [key, id], the last ones last
+
+// patientHref returns the address of the view of a patient. It has a random key, whose id only this tab knows.
+function patientHref(id) {
+  const known = patients();
+  let key = known.find(([, k]) => k === id)?.[0];
+  if (key === undefined) {
+    key = [...crypto.getRandomValues(new Uint8Array(12))].map((b) => b.toString(16).padStart(2, "0")).join("");
+    sessionStorage.setItem("patients", JSON.stringify([...known.slice(-99), [key, id]]));
+  }
+  return "#patient?" + query({ key });
+}
+
+// patientOf returns the id of a patient by the key in an address, if this tab knows it.
+export const patientOf = (key) => patients().find(([k]) => k === key)?.[1];
+
+// patientLink makes a link to the view of a patient. The key is made when it is followed, and for the id that it shows.
+export const patientLink = (id) => el("a", { href: "#patient", onclick: ({ currentTarget: a }) => { a.href = patientHref(a.textContent); } }, id);
+
+export const forgetPatients = () => sessionStorage.removeItem("patients");
+
+// renew makes an element like another one, and leaves what is the same in place: links keep the focus and the pointer.
+// Listeners are not taken over.
+export function renew(old, next) {
+  if (old.nodeName !== next.nodeName) return old.replaceWith(next);
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== next.data) old.data = next.data;
+    return;
+  }
+  for (const name of old.getAttributeNames()) if (!next.hasAttribute(name)) old.removeAttribute(name);
+  for (const name of next.getAttributeNames()) if (old.getAttribute(name) !== next.getAttribute(name)) old.setAttribute(name, next.getAttribute(name));
+  const were = [...old.childNodes];
+  [...next.childNodes].forEach((child, i) => (i < were.length ? renew(were[i], child) : old.append(child)));
+  for (const child of were.slice(next.childNodes.length)) child.remove();
 }
 
 // named returns how a device is called: by its label, if it has one, and its name.

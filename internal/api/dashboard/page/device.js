@@ -3,19 +3,10 @@
 // highest value.
 
 import { Alerts } from "./alerts.js";
-import { SIGNS, Stream, ago, counted, el, flagMark, flagSign, groups, isSilent, named, now, number, notice, query, rangesText, request, timeText } from "./common.js";
+import { Stream, ago, counted, el, flagMark, flagSign, groups, isSilent, named, now, number, notice, patientLink, query, rangesText, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
+import { day, hour, iso, maxRaw, meansOf, ranges, rawOf, readRange, stepMs, stepWords } from "./series.js";
 
-const hour = 3600000, day = 24 * hour;
-const ranges = { "1h": ["1 h", hour], "6h": ["6 h", 6 * hour], "24h": ["24 h", day], "7d": ["7 d", 7 * day], "30d": ["30 d", 30 * day], all: ["All", 0] };
-const maxRaw = 1000; // readings on a page; more would be an export
-const maxBuckets = 420;
-const steps = [
-  ...["1s", "2s", "5s", "10s", "15s", "30s", "1m", "2m", "5m", "10m", "15m", "30m", "1h", "2h", "3h", "6h", "12h"], ...["1d", "2d", "7d", "14d", "28d", "56d", "112d", "364d"],
-];
-const unitMs = { s: 1000, m: 60000, h: hour, d: day };
-const stepMs = (s) => parseInt(s, 10) * unitMs[s.at(-1)];
-const stepWords = (s) => `${parseInt(s, 10)} ${{ s: "s", m: "min", h: "h", d: "d" }[s.at(-1)]}`;
 const tailMs = 1000; // how often live readings are drawn
 const checkMs = 5000; // how often the page looks whether the device still exists, and who wears it
 const rereadMs = 300000; // how often readings are read again, for late ones, while the range ends now
@@ -126,7 +117,7 @@ export function device(main, params) {
         from = ranges[range][1] === 0 ? await firstTime() : to - ranges[range][1];
       }
       alerts.load();
-      const next = await read(from, to);
+      const next = await readRange({ ask, limits: () => request("v1/limits"), note, first: zone === "device", tz: bucketZone }, from, to);
       const listed = await request("v1/rejections?" + query({ device: name, limit: 1000 })).catch(() => ({ rejections: [] }));
       next.leftOut = listed.rejections.filter((r) => r.left_out);
       if (mine !== loading || closed) return;
@@ -166,7 +157,8 @@ export function device(main, params) {
   }
 
   const offsetText = (o) => `${o < 0 ? "−" : "+"}${Math.floor(Math.abs(o) / 60)}${o % 60 ? ":" + String(Math.abs(o) % 60).padStart(2, "0") : ""}`;
-  const iso = (ms) => new Date(Math.round(ms)).toISOString();
+  const ask = (what, params) => request(`${path}/${what}?` + query(params));
+  const note = (newest) => { offset = newest?.utc_offset_minutes ?? offset; };
 
   // bucketZone returns the zone with which buckets are aligned.
   function bucketZone() {
@@ -174,34 +166,6 @@ export function device(main, params) {
     const o = zone === "device" ? (offset ?? 0) : 0;
     const two = (n) => String(n).padStart(2, "0");
     return o ? `${o < 0 ? "-" : "+"}${two(Math.floor(Math.abs(o) / 60))}:${two(Math.abs(o) % 60)}` : "UTC";
-  }
-
-  // read returns { raw: readings } or { buckets, step, flagged }, with the total of values.
-  async function read(a, b) {
-    const span = { from: iso(a), to: iso(b) };
-    const readings = () => request(path + "/readings?" + query({ ...span, limit: maxRaw }));
-    if (b - a <= 6 * hour) {
-      const page = await readings();
-      if (page.next_cursor === undefined) return { raw: page.readings, total: page.readings.length };
-    }
-    const step = steps.find((s) => (b - a) / stepMs(s) <= maxBuckets) ?? steps.at(-1);
-    const newest = request(path + "/readings?" + query({ to: iso(b), order: "desc", limit: 1 }));
-    const known = async () => { offset = (await newest).readings[0]?.utc_offset_minutes ?? offset; };
-    if (zone === "device") await known();
-    const [page, flagged, limits] = await Promise.all([
-      request(path + "/aggregates?" + query({ ...span, step, tz: bucketZone(), limit: 10000 })),
-      request(path + "/readings?" + query({ ...span, flag: "any", order: "desc", limit: maxRaw })),
-      request("v1/limits"),
-      known(),
-    ]);
-    const counts = {};
-    for (const k of page.buckets) for (const [s, v] of Object.entries(k.signs)) counts[s] = (counts[s] ?? 0) + v.count;
-    const total = Math.max(0, ...Object.values(counts));
-    if (total > 0 && total <= maxRaw / 2) {
-      const few = await readings();
-      if (few.next_cursor === undefined) return { raw: few.readings, total: few.readings.length };
-    }
-    return { buckets: page.buckets, step, flagged: flagged.readings.reverse(), moreFlagged: flagged.next_cursor !== undefined, limits, total };
   }
 
   // spansOf returns the spans of time in which one subject wore a device, or nobody (""), in Unix ms.
@@ -227,7 +191,9 @@ export function device(main, params) {
     const since = d.assigned_since ? Date.parse(d.assigned_since) : -Infinity;
     present = worn.find((w) => w.from <= since && since < w.to);
     const sinceText = present.from > -Infinity ? " since " + timeText(present.from, zoneOf()) : "";
-    subject.textContent = present.subject ? `Subject ${present.subject}${sinceText}` : sinceText && "Nobody" + sinceText;
+    const who = present.subject ? ["Subject ", patientLink(present.subject), sinceText] : [sinceText && "Nobody" + sinceText];
+    const whoText = el("p", {}, who).textContent;
+    if (subject.textContent !== whoText) subject.replaceChildren(...who);
     [own, wearer] = [d.ranges ?? {}, d.assigned_now];
     usual.textContent = rangesText(own);
     const isPresent = (v) => v !== undefined && Date.parse(v.time) >= present.from;
@@ -255,7 +221,7 @@ export function device(main, params) {
     shown.textContent = `${timeText(from, z)} to ${timeText(to, z)}${zone === "utc" ? " UTC" : zone === "device" ? (offset === null ? " UTC: the device sent no local time" : ` UTC${offsetText(offset)}`) : ""}`
       + (data.raw ? `, ${counted(data.total, "reading")}` : `, buckets of ${stepWords(data.step)}`);
     for (const c of charts) {
-      const spec = data.raw ? rawOf(c) : meansOf(c);
+      const spec = data.raw ? rawOf(data, c, together) : meansOf(data, c, together, usualOf);
       if (spec.xs.length === 0) {
         drawn.get(c.key)?.close();
         drawn.get(c.key)?.figure.remove();
@@ -275,23 +241,8 @@ export function device(main, params) {
   // leftOutOf returns how many values of a chart's signs the device has disowned, as far as the server lists them.
   const leftOutOf = (c) => data.leftOut.filter((r) => c.signs.includes(r.field) && Date.parse(r.time) >= from && Date.parse(r.time) <= to).reduce((n, r) => n + r.left_out, 0);
 
-  const flagsOf = (r, c) => (r.flags ?? []).map(flagSign).filter(([s]) => c.signs.includes(s)).map(([, t]) => t);
-
   // together reports whether the same subject, or nobody, wore the device at two times in Unix s.
   const together = (a, b) => worn.some((w) => w.from <= a * 1000 && b * 1000 < w.to);
-
-  function rawOf(c) {
-    const readings = data.raw.filter((r) => c.signs.some((s) => s in r));
-    const xs = readings.map((r) => Date.parse(r.time) / 1000), flags = [];
-    readings.forEach((r, i) => {
-      for (const text of flagsOf(r, c)) {
-        const open = flags.find((f) => f.text === text && f.index === i - 1);
-        if (open && together(open.to, xs[i])) Object.assign(open, { to: xs[i], index: i });
-        else flags.push({ from: xs[i], to: xs[i], text, index: i });
-      }
-    });
-    return { xs, lines: c.signs.map((s) => ({ label: SIGNS[s].label, values: readings.map((r) => r[s] ?? null) })), flags, leastGapS: 0 };
-  }
 
   // usualOf returns the usual range of a sign, by whose bounds the ends of a subject's buckets are flagged. Of subjects before
   // the present one, ranges of their own are not known here.
@@ -299,58 +250,6 @@ export function device(main, params) {
     const range = own[s]?.usual;
     return range && (range.of !== "subject" || subject === wearer) ? range : data.limits.signs[s].usual;
   };
-
-  function meansOf(c) {
-    const buckets = data.buckets.filter((b) => c.signs.some((s) => s in b.signs));
-    // First and last are all values if no bucket has more: few readings are shown as they are.
-    if (buckets.every((b) => c.signs.every((s) => (b.signs[s]?.count ?? 0) <= 2))) return pointsOf(c, buckets);
-    const bounds = buckets.map((b) => [Date.parse(b.from) / 1000, Date.parse(b.to) / 1000]);
-    const xs = bounds.map(([a, b]) => (a + b) / 2), flags = [];
-    const mark = (k, text) => {
-      const open = flags.findLast((f) => f.text === text);
-      if (open && open.to >= bounds[k][0] && together(open.from, bounds[k][0])) open.to = Math.max(open.to, bounds[k][1]);
-      else flags.push({ from: bounds[k][0], to: bounds[k][1], text });
-    };
-    const difference = SIGNS[c.key].pair?.difference_label.toLowerCase() ?? "\n";
-    let k = 0;
-    for (const r of data.flagged) {
-      const t = Date.parse(r.time) / 1000;
-      while (k < bounds.length - 1 && bounds[k][1] <= t) k++;
-      for (const text of flagsOf(r, c)) {
-        if (!data.moreFlagged || text.startsWith(difference)) mark(k, text);
-      }
-    }
-    if (data.moreFlagged) { // too many to list; the ends of the buckets tell as much, except for the difference of a pair
-      buckets.forEach((b, i) => {
-        for (const s of c.signs) {
-          const v = b.signs[s], l = data.limits.signs[s], usual = usualOf(s, b.subject);
-          if (v === undefined) continue;
-          if (v.min < (l.validated_min ?? -Infinity)) mark(i, "outside validated range");
-          if (v.min < (usual.min ?? -Infinity)) mark(i, "low");
-          if (v.max > (usual.max ?? Infinity)) mark(i, "high");
-        }
-      });
-    }
-    const pick = (s, member) => buckets.map((b) => b.signs[s]?.[member] ?? null);
-    const lines = c.signs.map((s) => ({ label: SIGNS[s].label, values: pick(s, "mean"), min: pick(s, "min"), max: pick(s, "max"), counts: pick(s, "count") }));
-    return { xs, lines, flags, leastGapS: (stepMs(data.step) / 1000) * 1.5, bucket: stepWords(data.step) };
-  }
-
-  // pointsOf returns what rawOf does, from buckets of at most two values for each sign.
-  function pointsOf(c, buckets) {
-    const byTime = new Map();
-    for (const b of buckets) {
-      for (const s of c.signs) {
-        for (const v of b.signs[s] ? [b.signs[s].first, b.signs[s].last] : []) {
-          const t = Date.parse(v.time);
-          byTime.set(t, { ...byTime.get(t), [s]: v.value });
-        }
-      }
-    }
-    const points = [...byTime].sort((a, b) => a[0] - b[0]);
-    const flags = data.flagged.flatMap((r) => flagsOf(r, c).map((text) => ({ from: Date.parse(r.time) / 1000, to: Date.parse(r.time) / 1000, text })));
-    return { xs: points.map(([t]) => t / 1000), lines: c.signs.map((s) => ({ label: SIGNS[s].label, values: points.map(([, v]) => v[s] ?? null) })), flags, leastGapS: 0 };
-  }
 
   // The live tail: readings are added to what is drawn, or everything is read again.
   let tail = [], drawing = 0;
