@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -41,6 +42,7 @@ type importCommand struct {
 
 	signs   *vitals.Signs
 	mapping recording.Mapping // the parsed Map
+	clock   *shape.Clock      // of the parsed Zone, without a mapping of the file
 
 	delimiter byte // of the cells of a file that a mapping describes
 }
@@ -134,12 +136,15 @@ func (c *importCommand) check() (err error) {
 		return settings.Usagef("--mapping and --as cannot be combined with --map and --shift-to")
 	case (c.Format == recording.JSON || c.Format == recording.XML) && !c.shaped():
 		return settings.Usagef("a document of JSON or XML needs --mapping or --as; a file of readings, one in a line, needs --format ndjson")
-	case c.Zone != "" && !c.shaped():
-		return settings.Usagef("--zone needs --mapping or --as")
 	case c.Batch < 1 || c.Batch > 100_000:
 		return settings.Usagef("--batch is not from 1 to 100000")
 	case c.Format == "" && !c.shaped():
 		return settings.Usagef("the name of the file does not end in .csv, .ndjson or .jsonl; add --format csv or --format ndjson")
+	}
+	if c.Zone != "" && !c.shaped() {
+		if c.clock, err = shape.NewInstants(c.Zone); err != nil {
+			return settings.Usage(fmt.Errorf("--%w", err))
+		}
 	}
 	return nil
 }
@@ -200,10 +205,13 @@ func (c *importCommand) reader(ctx context.Context, client *transfer.Client, fil
 
 // readings returns the readings of a file that no mapping describes.
 func (c *importCommand) readings(ctx context.Context, client *transfer.Client, file io.Reader) (reader recording.Reader, err error) {
-	if c.Format == recording.NDJSON && c.Map != "" {
+	switch {
+	case c.Format == recording.NDJSON && c.Map != "":
 		return nil, settings.Usagef("--map requires a CSV file; this one is NDJSON")
+	case c.Format == recording.NDJSON && c.Zone != "":
+		return nil, settings.Usagef("--zone requires a CSV file, or --mapping or --as; a reading in NDJSON has the offset in its time")
 	}
-	opt := recording.Options{Signs: c.signs, Mapping: c.mapping, Device: c.Device, Texts: c.Rejects != ""}
+	opt := recording.Options{Signs: c.signs, Mapping: c.mapping, Device: c.Device, Zone: c.clock, Texts: c.Rejects != ""}
 	if c.ShiftTo == nil {
 		reader, err = recording.New(file, c.Format, opt)
 	} else {
@@ -337,6 +345,8 @@ type rejections struct {
 
 	// The rows whose times the server rejected.
 	ahead, old, expired int
+
+	noZone int // rows of CSV whose times have no offset from UTC
 }
 
 // shownRejections is the number of rejected rows that are listed individually.
@@ -346,6 +356,7 @@ func (p *rejections) add(r transfer.Refusal) {
 	p.total++
 	for text, n := range map[string]*int{
 		"ahead of the server's clock": &p.ahead, "the oldest time that this server accepts": &p.old, "older than this server keeps": &p.expired,
+		"no time zone": &p.noZone,
 	} {
 		if r.Field == "time" && strings.Contains(r.Reason, text) {
 			*n++
@@ -369,6 +380,9 @@ func (p *rejections) end(sum transfer.Summary) {
 	if more := p.total - shownRejections; more > 0 && !p.quiet {
 		fmt.Fprintf(p.out, "and %d more; --rejects FILE writes all\n", more)
 	}
+	if p.format == recording.NDJSON && !p.shaped {
+		p.noZone = 0 // --zone is not for it
+	}
 	for _, cause := range []struct {
 		n    int
 		text string
@@ -376,6 +390,7 @@ func (p *rejections) end(sum transfer.Summary) {
 		{p.ahead, "the time is ahead of the server's clock. If it is wrong, correct it; if it is right, set the server's clock, or its --max-ahead."},
 		{p.old, "the time is older than the server accepts. An integer is in milliseconds: multiply seconds by 1000. If it is wrong, correct it; if it is right, set the server's --oldest."},
 		{p.expired, "the time is older than the server keeps readings. If it is wrong, correct it; if it is right, set the server's --retain."},
+		{p.noZone, "the time has no offset from UTC. Name the zone of the file, such as --zone Europe/Berlin, or --zone Z if it is in UTC; --as and --mapping read files of other forms."},
 	} {
 		if cause.n > 0 {
 			fmt.Fprintf(p.out, "%d of %d rows: %s\n", cause.n, sum.Rows, cause.text)

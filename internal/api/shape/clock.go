@@ -13,7 +13,8 @@ import (
 
 // Errors of times. Their texts are sent to clients.
 var (
-	errInstant = errors.New("not a time such as 2026-11-21T10:00:00+01:00")
+	// ErrInstant means that a text is not in the format instant.
+	ErrInstant = errors.New("not a time such as 2026-11-21T10:00:00+01:00")
 	errPattern = errors.New("not a time of the pattern")
 	errFormats = errors.New("in none of the time formats of the mapping")
 )
@@ -36,19 +37,20 @@ type format struct {
 	leastDigits, mostDigits int
 }
 
+// NewInstants returns the Clock of the format instant. zone is that of times without an offset from UTC; without it they
+// are [vitals.ErrTimeZone].
+func NewInstants(zone string) (*Clock, error) { return newClock(nil, zone, "", nil) }
+
 // maxTimeBytes bounds a text that is parsed as a time.
 const maxTimeBytes = 128
 
 // Parse parses a time and returns it in Unix ms, cut towards the past.
 func (c *Clock) Parse(text []byte) (unixMs int64, offset vitals.UTCOffset, err error) {
 	if len(text) > maxTimeBytes {
-		return 0, 0, errInstant
+		return 0, 0, ErrInstant
 	}
 	for i := range c.formats {
 		unixMs, offset, err = c.formats[i].parse(c, text)
-		if c.utc && offset == vitals.MakeUTCOffset(0) {
-			offset = 0 // unknown
-		}
 		if err == nil || errors.Is(err, localtime.ErrSkipped) || errors.Is(err, localtime.ErrTwice) {
 			return unixMs, offset, err
 		}
@@ -104,7 +106,15 @@ func (c *Clock) instant(w *wall) (unixMs int64, offset vitals.UTCOffset, ok bool
 			unixMs, offset, err = localtime.Choose(at, c.zone, c.choose == later)
 		}
 	}
-	return unixMs + int64(w.ms), offset, err == nil, err
+	return unixMs + int64(w.ms), c.known(offset), err == nil, err
+}
+
+// known returns an offset, or 0 if the sources of the Clock have it wherever they are.
+func (c *Clock) known(offset vitals.UTCOffset) vitals.UTCOffset {
+	if c.utc && offset == vitals.MakeUTCOffset(0) {
+		return 0
+	}
+	return offset
 }
 
 // Local returns the instant of a local time in the Clock's zone, or false if there is no such date or time of day.
@@ -197,7 +207,7 @@ func (s *scanner) literal(c byte) {
 // from UTC, which may be missing if the Clock has a zone.
 func parseInstant(c *Clock, text []byte) (unixMs int64, offset vitals.UTCOffset, err error) {
 	if unixMs, offset, err = vitals.ParseRFC3339(text); err == nil { // the usual one
-		return unixMs, offset, nil
+		return unixMs, c.known(offset), nil
 	}
 	var w wall
 	s := scanner{rest: text}
@@ -230,7 +240,7 @@ func parseInstant(c *Clock, text []byte) (unixMs int64, offset vitals.UTCOffset,
 			s.zone(&w)
 		}
 	}
-	return c.settle(&s, &w, errInstant)
+	return c.settle(&s, &w, ErrInstant)
 }
 
 // settle returns the instant of what a scanner has taken, or an error.

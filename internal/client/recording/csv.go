@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -21,6 +22,7 @@ type Options struct {
 	Mapping Mapping       // columns of a CSV file; zero means DefaultMapping
 	Device  vitals.Name   // device of rows that name none; zero means each row must name one
 	ShiftMs int64         // added to every time
+	Zone    *shape.Clock  // of times without an offset in a CSV file that no shape describes; nil means none
 	Texts   bool          // keep the text of a row for Reader.Text
 	Sources Sources       // if not nil, gets the sources that records name
 
@@ -104,6 +106,7 @@ type csvReader struct {
 	counts  Counts
 	columns [numFields]int // positions; -1 if there is no such column
 	unused  []string       // columns that are not read
+	instant *shape.Clock   // of times in other spellings than that of the API
 	tape    *tape          // nil without Options.Texts
 	text    []byte         // of the row
 	again   bool           // the file is one of rejected rows, which begin with rejectedColumns
@@ -118,6 +121,10 @@ type csvReader struct {
 // must be at least one sign.
 func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	c := &csvReader{opt: opt, signs: opt.signs()}
+	var err error
+	if c.instant, err = shape.NewInstants(""); err != nil {
+		return nil, fmt.Errorf("recording: %w", err)
+	}
 	r = withoutMark(bufio.NewReader(r))
 	if opt.Texts {
 		c.tape = &tape{file: r}
@@ -300,21 +307,10 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	if r.Values.IsZero() {
 		return r, nil
 	}
-	timeText := c.cell(row, timeField)
-	parse := vitals.ParseTime[string]
-	if c.opt.shifted {
-		parse = (&vitals.Limits{OldestUnixMs: vitals.DefaultOldestUnixMs}).ParseTime
+	if rowErr := c.when(row, &r); rowErr != nil {
+		return r, rowErr
 	}
-	timeMs, offset, err := parse(timeText)
-	if err != nil {
-		return r, &RowError{Field: "time", Err: err}
-	}
-	if cell := c.cell(row, offsetField); cell != "" {
-		if offset, err = ParseOffset(cell, offset); err != nil {
-			return r, &RowError{Field: fieldOffset, Err: err}
-		}
-	}
-	r.TimeUnixMs, r.UTCOffset = timeMs+c.opt.ShiftMs, offset
+	var err error
 	r.Device = c.opt.Device
 	if cell := c.cell(row, deviceField); cell != "" {
 		if r.Device, err = vitals.ParseName(cell); err != nil {
@@ -330,6 +326,51 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 		}
 	}
 	return r, nil
+}
+
+// when sets the time of a reading.
+func (c *csvReader) when(row []string, r *vitals.Reading) *RowError {
+	unixMs, offset, local, err := c.time(c.cell(row, timeField))
+	if err != nil {
+		return &RowError{Field: "time", Err: err}
+	}
+	switch {
+	case c.columns[offsetField] < 0:
+	case offset == vitals.MakeUTCOffset(0):
+		offset = 0 // the column has it
+	case local && offset != 0:
+		return &RowError{Field: "time", Err: errLocalTime}
+	}
+	if cell := c.cell(row, offsetField); cell != "" {
+		if offset, err = ParseOffset(cell, offset); err != nil {
+			return &RowError{Field: fieldOffset, Err: err}
+		}
+	}
+	r.TimeUnixMs, r.UTCOffset = unixMs+c.opt.ShiftMs, offset
+	return nil
+}
+
+// time parses a time as the API has it, or with a blank as pandas and DuckDB write it: these write times in UTC wherever
+// they are, so that an offset of 0 is then unknown. local means that the time has no offset, and is in the zone of the
+// options.
+func (c *csvReader) time(text string) (unixMs int64, offset vitals.UTCOffset, local bool, err error) {
+	parse := vitals.ParseTime[string]
+	if c.opt.shifted {
+		parse = (&vitals.Limits{OldestUnixMs: vitals.DefaultOldestUnixMs}).ParseTime
+	}
+	if unixMs, offset, err = parse(text); err == nil {
+		return unixMs, offset, false, nil
+	}
+	instantMs, offset, instantErr := c.instant.Parse([]byte(text))
+	if local = instantErr == vitals.ErrTimeZone && c.opt.Zone != nil; local {
+		instantMs, offset, instantErr = c.opt.Zone.Parse([]byte(text))
+	} else if offset == vitals.MakeUTCOffset(0) {
+		offset = 0
+	}
+	if instantErr == shape.ErrInstant {
+		return 0, 0, false, err
+	}
+	return instantMs, offset, local, instantErr
 }
 
 // cell returns the text of a field, or "" if it has no column or is null.

@@ -31,6 +31,7 @@ func FuzzCSV(f *testing.F) {
 	f.Add([]byte("time,device,gateway,heart_rate_bpm\n1767323045000,d,g,61.55\n"), "", "", int64(0))
 	f.Add([]byte("\ufefftime, HR ,O2\r\n2026-01-02T03:04:05.6789+01:00,\" 6.15e1\",0\r\n,1,1\n1,x,1\n1,61.555,\n1\n2,,97\n"), "heart_rate_bpm=HR,spo2_pct=O2", "bed-7", int64(1000))
 	f.Add([]byte("time,device,utc_offset_minutes,spo2_pct\n1,d,-210,97\n1,d,1440,97\n2026-01-02T03:04:05+01:00,d,60,97\n2026-01-02T03:04:05+01:00,d,61,97\n"), "", "", int64(0))
+	f.Add([]byte("device,time,utc_offset_minutes,spo2_pct\nd,2026-11-21 10:00:00.123456+00:00,120.0,97\nd,2026-11-21 10:00+00,,97\nd,2026-11-21 12:00:00 +0200,120,97\n"), "", "", int64(0))
 	f.Add([]byte("\ufeff\"time\",\"heart_rate_bpm\",\"spo2_pct\",,\r\n\"1\",\"60\",\"null\",,\r\n"), "", "d", int64(0))
 	f.Add([]byte("time,heart_rate_bpm\n1,\"6\n1\",\n1,\"6\"1\n"), "", "d", int64(-1))
 	f.Fuzz(func(t *testing.T, file []byte, mapping, device string, shiftMs int64) {
@@ -57,7 +58,8 @@ func FuzzCSV(f *testing.F) {
 			for s := range vitals.Sign(vitals.NumBuiltIn) {
 				checkValue(t, line, s, model.cell(row, column(vitals.BuiltIn(s).Field)), got)
 			}
-			checkTime(t, line, model.cell(row, column("time")), model.cell(row, column("utc_offset_minutes")), shiftMs, got)
+			_, hasOffsets := model.columns[column("utc_offset_minutes")]
+			checkTime(t, line, model.cell(row, column("time")), model.cell(row, column("utc_offset_minutes")), hasOffsets, shiftMs, got)
 			wantDevice := model.cell(row, column("device"))
 			if wantDevice == "" {
 				wantDevice = opt.Device.String()
@@ -108,7 +110,7 @@ func FuzzNDJSON(f *testing.F) {
 			for s := range vitals.Sign(vitals.NumBuiltIn) {
 				checkValue(t, line, s, text(vitals.BuiltIn(s).Field), got)
 			}
-			checkTime(t, line, text("time"), text("utc_offset_minutes"), shiftMs, got)
+			checkTime(t, line, text("time"), text("utc_offset_minutes"), false, shiftMs, got)
 			wantDevice := text("device")
 			if wantDevice == "" {
 				wantDevice = opt.Device.String()
@@ -222,25 +224,24 @@ func checkValue(t *testing.T, line int, s vitals.Sign, text string, got *vitals.
 }
 
 // checkTime compares the time and its offset from UTC with their texts. The time wraps around
-// like the sum of time and shift.
-func checkTime(t *testing.T, line int, text, offset string, shiftMs int64, got *vitals.Reading) {
+// like the sum of time and shift. An offset of 0 is that of the offset's text, and unknown if the file has a column for it.
+func checkTime(t *testing.T, line int, text, offset string, hasOffsets bool, shiftMs int64, got *vitals.Reading) {
 	t.Helper()
+	offset = strings.TrimSuffix(offset, ".0")
 	want, err := strconv.ParseInt(text, 10, 64)
 	wantOffset := ""
 	if err != nil {
-		// time.Parse requires capital T and Z.
-		at, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
+		at, isRFC3339, err := parseTime(text)
 		if err != nil {
 			t.Errorf("line %d: a time was read from an invalid text: %v", line, err)
 			return
 		}
 		want = at.UnixMilli()
-		if zone := at.Format("-07:00"); strings.HasSuffix(text, zone) && zone != "-00:00" {
-			_, seconds := at.Zone()
+		if _, seconds := at.Zone(); seconds != 0 || isRFC3339 && strings.HasSuffix(text, "+00:00") && !hasOffsets {
 			wantOffset = strconv.Itoa(seconds / 60)
 		}
 	}
-	if offset != "" && wantOffset == "" {
+	if offset != "" && (wantOffset == "" || wantOffset == "0") {
 		wantOffset = offset
 	}
 	gotOffset := ""
@@ -253,6 +254,23 @@ func checkTime(t *testing.T, line int, text, offset string, shiftMs int64, got *
 	if got.TimeUnixMs != want+shiftMs {
 		t.Errorf("line %d: time %d, want %d", line, got.TimeUnixMs, want+shiftMs)
 	}
+}
+
+// parseTime parses a time as RFC 3339 has it, or in another spelling with an offset.
+func parseTime(text string) (at time.Time, isRFC3339 bool, err error) {
+	text = strings.ToUpper(text) // time.Parse requires capital T and Z
+	if at, err = time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, true, nil
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	for _, zone := range []string{"Z07:00", "Z0700", "Z07", " Z07:00", " Z0700", " Z07", "UTC", " UTC"} {
+		for _, start := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04"} {
+			if at, err = time.Parse(start+zone, text); err == nil {
+				return at, false, nil
+			}
+		}
+	}
+	return at, false, err
 }
 
 // A csvModel is a CSV file read with only the standard library.

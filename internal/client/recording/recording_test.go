@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -316,7 +317,10 @@ func TestOffsets(t *testing.T) {
 		{`"2026-11-21T12:00:00+02:00"`, `0`, "", notThatOfTime},
 		{`1795255200000`, `1440`, "", notOffset},
 		{`1795255200000`, `-1440`, "", notOffset},
-		{`1795255200000`, `120.0`, "", notOffset},
+		{`1795255200000`, `120.0`, "2026-11-21T12:00:00.000+02:00", ""},
+		{`1795255200000`, `120.5`, "", notOffset},
+		{`"2026-11-21T10:00:00+00:00"`, `120`, "2026-11-21T12:00:00.000+02:00", ""},
+		{`"2026-11-21T10:00:00Z"`, `120`, "2026-11-21T12:00:00.000+02:00", ""},
 		{`1795255200000`, `+120`, "", notOffset},
 		{`1795255200000`, `02:00`, "", notOffset},
 		{`1795255200000`, `99999999999999999999`, "", notOffset},
@@ -351,6 +355,61 @@ func TestOffsets(t *testing.T) {
 					t.Errorf("%s %s, %s: to be sent as %s, want %s", format, tt.time, tt.offset, got, want)
 				}
 			}
+		}
+	}
+}
+
+// TestCSVTimes reads times as other programs write them. Without an offset they need a zone, and are in UTC in a file with
+// utc_offset_minutes.
+func TestCSVTimes(t *testing.T) {
+	const noZone, local = "no time zone", "without an offset, in a file with utc_offset_minutes, so that it is in UTC: the zone is Z"
+	for _, tt := range []struct{ zone, time, offset, want, reason string }{ // offset "-": without the column
+		{"", "2026-11-21 10:00:00+00:00", "120", "2026-11-21T12:00:00.000+02:00", ""},
+		{"", "2026-11-21 10:00:00+00:00", "", "2026-11-21T10:00:00.000Z", ""},
+		{"", "2026-11-21 10:00:00+00:00", "0", "2026-11-21T10:00:00.000+00:00", ""},
+		{"", "2026-11-21 10:00:00+00:00", "-", "2026-11-21T10:00:00.000Z", ""},
+		{"", "2026-11-21T10:00:00+00:00", "-", "2026-11-21T10:00:00.000+00:00", ""}, // as the API reads it
+		{"", "2026-11-21T10:00:00+00:00", "", "2026-11-21T10:00:00.000Z", ""},
+		{"", "2026-11-21 10:00:00.123456+00", "-", "2026-11-21T10:00:00.123Z", ""},
+		{"", "2026-11-21 12:00:00.123 +0200", "-", "2026-11-21T12:00:00.123+02:00", ""},
+		{"", "2026-11-21 12:00:00+02", "60", "", "not the offset from UTC of the time"},
+		{"", "2026-11-21 10:00Z", "", "2026-11-21T10:00:00.000Z", ""},
+		{"", "2026-11-21 10:00:00.123", "120", "", noZone},
+		{"", "2026-11-21T10:00:00", "-", "", noZone},
+		{"", "2026-11-31 10:00:00Z", "-", "", "neither an RFC 3339 time nor integer Unix milliseconds"},
+		{"", "21.11.2026 10:00", "-", "", "neither an RFC 3339 time nor integer Unix milliseconds"},
+		{"Z", "2026-11-21 10:00:00.123", "120", "2026-11-21T12:00:00.123+02:00", ""},
+		{"Z", "2026-11-21 10:00:00.123", "", "2026-11-21T10:00:00.123Z", ""},
+		{"UTC", "2026-11-21 10:00:00.123", "120", "2026-11-21T12:00:00.123+02:00", ""},
+		{"Europe/Berlin", "2026-11-21 10:00:00.123", "-", "2026-11-21T10:00:00.123+01:00", ""},
+		{"Europe/Berlin", "2026-11-21T10:00:00+03:00", "-", "2026-11-21T10:00:00.000+03:00", ""},
+		{"Europe/Berlin", "2026-11-21 10:00:00.123", "60", "", local},
+		{"Europe/Berlin", "2026-11-21 10:00:00.123", "", "", local},
+		{"Europe/Berlin", "2026-10-25 02:30:00", "-", "", "the zone has this time twice: its clock was put back"},
+		{"Europe/Berlin", "2026-03-29 02:30:00", "-", "", "the zone has no such time: its clock was put forward"},
+	} {
+		opt := recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns())}
+		if tt.zone != "" {
+			var err error
+			opt.Zone, err = shape.NewInstants(tt.zone)
+			try(t, err)
+		}
+		file := "device,time,utc_offset_minutes,spo2_pct\nd," + tt.time + "," + tt.offset + ",97\n"
+		if tt.offset == "-" {
+			file = "device,time,spo2_pct\nd," + tt.time + ",97\n"
+		}
+		r, err := recording.NewCSV(strings.NewReader(file), opt)
+		try(t, err)
+		readings, rows := readAll(t, r)
+		got, reason := "", ""
+		if len(rows) == 1 {
+			reason = strings.TrimPrefix(rows[0].Err.Error(), "vitals: ")
+		} else {
+			got = string(vitals.NewSigns().AppendJSON(nil, &readings[0]))
+			got = strings.TrimSuffix(strings.TrimPrefix(got, `{"device":"d","time":"`), `","spo2_pct":97}`)
+		}
+		if got != tt.want || reason != tt.reason {
+			t.Errorf("zone %q, time %s, offset %q: got %q, %q, want %q, %q", tt.zone, tt.time, tt.offset, got, reason, tt.want, tt.reason)
 		}
 	}
 }
