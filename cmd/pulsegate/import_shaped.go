@@ -24,7 +24,7 @@ import (
 type shapeFlags struct {
 	Mapping string `type:"path" env:"-" placeholder:"FILE" help:"File of mappings that say how other files are written."`
 	As      string `placeholder:"NAME" help:"Mapping to use, of --mapping or of the shipped ones, which 'pulsegate mapping list' prints."`
-	Zone    string `placeholder:"ZONE" help:"Zone of local times in the file, such as Europe/Berlin, for mappings without one."`
+	Zone    string `placeholder:"ZONE" help:"Zone of times without an offset from UTC in CSV, and for mappings without one, such as Europe/Berlin. Z means UTC, written in an unknown place."`
 }
 
 // shaped reports whether the file is read by a mapping.
@@ -144,7 +144,7 @@ func (c *importCommand) openShaped(ctx context.Context, file io.Reader, errOut i
 		return reader, closeReader, err
 	}
 	if c.Format != recording.CSV {
-		fmt.Fprintf(errOut, "recognised: mapping %s, %s, %s\n", found.Shape.Name, found.Encoding, c.Format)
+		fmt.Fprintf(errOut, "recognised: mapping %s, %s, %s\n", strings.Join(namesOf(shapes), " or "), found.Encoding, c.Format)
 		return reader, closeReader, nil
 	}
 	fmt.Fprintf(errOut, "recognised: mapping %s, %s, cells end with %q, columns named in line %d\n", found.Shape.Name, found.Encoding, found.Delimiter, found.HeaderLine)
@@ -152,6 +152,16 @@ func (c *importCommand) openShaped(ctx context.Context, file io.Reader, errOut i
 		fmt.Fprintf(errOut, "%d columns left out\n", n)
 	}
 	return reader, closeReader, nil
+}
+
+// namesOf returns the different names of shapes.
+func namesOf(shapes []*shape.Shape) (names []string) {
+	for _, s := range shapes {
+		if !slices.Contains(names, s.Name) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // shapedReader returns the Reader of the content of a file.

@@ -64,7 +64,10 @@ func (p *payload) walk(r *strictjson.Reader, n *shape.Node, element func(inner *
 	}
 	switch {
 	case kind == jsontext.KindBeginObject && n.Children != nil:
-		r.Object(func(name []byte) { p.walk(r, n.Children[string(name)], element) })
+		r.Members(func(name []byte) { p.walk(r, n.Children[string(name)], element) })
+	case kind == jsontext.KindNull && n.Children[shape.Each] != nil && element != nil: // as an array without elements
+		element(n.Children[shape.Each], nil)
+		r.Skip()
 	case kind == jsontext.KindBeginArray && n.Children != nil:
 		i, inner := 0, n.Children[shape.Each]
 		if inner != nil && element != nil {

@@ -199,6 +199,8 @@ signs.heart_rate_bpm.at = "/beds/-/values/-/1"
 		{`{"v":1,"beds":[{"id":"a"},{"id":"b","values":[[1790000000000,72]]}]}`, at("b", "72") + "\n: the array of readings is missing"},
 		{`{"v":1,"beds":[]}`, ""},
 		{`{"v":1,"beds":[{"values":[]}]}`, ""},
+		{`{"v":1,"beds":null}`, ""}, // as an array without elements
+		{`{"v":1,"beds":[{"id":"a","values":null},{"id":"b","values":[[1790000000000,72]]}]}`, at("b", "72")},
 		{`{"v":1}`, ": the array of readings is missing"},
 		{`{"type":"status"}`, " ignored"},
 		{`{"type":"status","beds":[{"id":"a"}]}`, " ignored"},
@@ -232,5 +234,24 @@ ignore = true
 		if got := decode(t, set.Named("m"), vitals.Origin{}, tt.message); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.message, got, tt.want)
 		}
+	}
+}
+
+// TestStampAnywhere reads the time stamp of a characteristic in UTC, of which the place is unknown.
+func TestStampAnywhere(t *testing.T) {
+	set, _, err := read(t, `[[mapping]]
+name = "m"
+device = "/id"
+time = "characteristic"
+zone = "Z"
+decode = "gatt"
+characteristic = "2A35"
+value = "/value"
+signs = { systolic_mmhg = { at = "systolic" }, diastolic_mmhg = { at = "diastolic" } }
+`)
+	try(t, err)
+	const want = `{"device":"d","time":"2026-11-21T09:30:05.000Z","systolic_mmhg":120,"diastolic_mmhg":80}`
+	if got := decode(t, set.Named("m"), vitals.Origin{}, `{"id":"d","value":"02780050005D00EA070B15091E05"}`); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -93,7 +93,12 @@ func (r *Reader) Mismatch(want string) {
 }
 
 // Object calls visit with the name of each member of an object that is not null. visit must read its value.
-func (r *Reader) Object(visit func(name []byte)) {
+func (r *Reader) Object(visit func(name []byte)) { r.members(false, visit) }
+
+// Members is Object with the members that are null.
+func (r *Reader) Members(visit func(name []byte)) { r.members(true, visit) }
+
+func (r *Reader) members(nulls bool, visit func(name []byte)) {
 	if r.Kind() != jsontext.KindBeginObject {
 		r.Mismatch("an object")
 		return
@@ -102,7 +107,7 @@ func (r *Reader) Object(visit func(name []byte)) {
 	outer := r.at
 	for r.err == nil && r.Kind() != jsontext.KindEndObject {
 		r.at = unquoted(r.Raw())
-		if r.Kind() == jsontext.KindNull {
+		if r.Kind() == jsontext.KindNull && !nulls {
 			r.Skip()
 		} else if r.err == nil {
 			visit(r.at)

@@ -36,9 +36,9 @@ func AppendRejected(dst []byte, format string, delimiter byte, row []byte, line 
 	object := jsontext.Value(row)
 	kind := object.Kind()
 	switch {
-	case format == JSON && (kind == jsontext.KindBeginObject || kind == jsontext.KindBeginArray) && object.IsValid(keepNoNames):
+	case format == JSON && (kind == jsontext.KindBeginObject || kind == jsontext.KindBeginArray) && object.IsValid(lenient):
 		object = bytes.Clone(object)
-		_ = object.Compact(keepNoNames) // to one line; it is valid
+		_ = object.Compact(lenient) // to one line; it is valid
 	case kind != jsontext.KindBeginObject || !object.IsValid():
 		object, _ = jsontext.AppendQuote(nil, row) // bytes that are not UTF-8 are replaced
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/pulsegate/pulsegate/internal/api/shape"
@@ -26,6 +27,7 @@ const maxDepth = 100
 
 var (
 	errNoArray  = errors.New("the array of readings is missing")
+	errText     = errors.New("a text that is not UTF-8")
 	errTwice    = errors.New("a field is given twice")
 	errNoRecord = errors.New("the file has no record")
 	errSeveral  = errors.New("more than one JSON value on the line")
@@ -97,10 +99,11 @@ func NewShapedJSON(file io.Reader, format string, shapes []*shape.Shape, opt Opt
 	return j, &Recognised{Shape: shapes[0], Encoding: encoding}, j.stop, nil
 }
 
-// keepNoNames is for decoders of documents of any size: walk finds names that are given twice and read.
-var keepNoNames = jsontext.AllowDuplicateNames(true)
+// lenient is for decoders of documents of any size: walk finds names that are given twice and read, and texts that are
+// read and not UTF-8.
+var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-func newJSONDecoder(r io.Reader) *jsontext.Decoder { return jsontext.NewDecoder(r, keepNoNames) }
+func newJSONDecoder(r io.Reader) *jsontext.Decoder { return jsontext.NewDecoder(r, lenient) }
 
 func (j *jsonReader) Next() (vitals.Reading, int, error) {
 	row, ok := j.next()
@@ -138,7 +141,7 @@ func withoutText(err error) error {
 	return err
 }
 
-// check returns an error unless a line is one JSON value in which no name is given twice.
+// check returns an error unless a line is one JSON value in UTF-8 in which no name is given twice.
 func (j *jsonReader) check(line []byte) error {
 	j.strict.Reset(bytes.NewReader(line))
 	if _, err := j.strict.ReadValue(); errors.Is(err, jsontext.ErrDuplicateName) {
@@ -202,7 +205,7 @@ func (j *jsonReader) readLines() error {
 			}
 			continue
 		}
-		dec.Reset(bytes.NewReader(text), keepNoNames)
+		dec.Reset(bytes.NewReader(text), lenient)
 		if err := j.documents(dec); err != nil {
 			return err
 		}
@@ -256,12 +259,10 @@ func (j *jsonReader) level(dec *jsontext.Decoder, n *shape.Node, open int) error
 	switch {
 	case err != nil:
 		return err
-	case array == nil && j.null:
-		j.counts.Rows++
-		j.counts.NoSign++
+	case array == nil && j.null: // as an array without elements
 		return nil
 	case array == nil:
-		return j.noArray(open)
+		return j.noArray(n, open)
 	case held == nil:
 		return nil
 	}
@@ -329,10 +330,14 @@ func (j *jsonReader) walk(dec *jsontext.Decoder, n *shape.Node, array func(*shap
 		return j.skip(dec)
 	}
 	raw, err := j.value(dec, maxRowBytes, errLongRow)
-	if err == nil {
-		j.values[n.Slot] = shape.JSONCell(bytes.Clone(raw))
+	switch {
+	case err != nil:
+		return err
+	case !raw.IsValid(): // no name is in it
+		return errText
 	}
-	return err
+	j.values[n.Slot] = shape.JSONCell(bytes.Clone(raw))
+	return nil
 }
 
 // object is walk for an object. A row that was rejected is in one that says so.
@@ -410,7 +415,7 @@ func (j *jsonReader) record(dec *jsontext.Decoder, n *shape.Node) error {
 		raw = unwrapped(raw)
 	}
 	j.raw, j.node = raw, n
-	j.element.Reset(bytes.NewReader(raw), keepNoNames)
+	j.element.Reset(bytes.NewReader(raw), lenient)
 	if err := j.walk(j.element, n, nil); err != nil {
 		return j.reject(&RowError{Err: withoutText(err)})
 	}
@@ -441,15 +446,30 @@ func (j *jsonReader) form() *jsonForm {
 	return &j.forms[i]
 }
 
-// noArray rejects a value without the array of readings, unless it is ignored.
-func (j *jsonReader) noArray(open int) error {
+// noArray rejects the value at a place, without the array of readings, unless it is ignored.
+func (j *jsonReader) noArray(n *shape.Node, open int) error {
 	if f := j.form(); f != nil && f.Ignore && (open > 0 || f.Conditional()) { // a document without it is not of the form at all
 		j.counts.Rows++
 		j.counts.Ignored++
 		return nil
 	}
-	j.raw = nil
+	if j.raw, j.node = nil, nil; j.lines == nil { // a document is not kept
+		j.raw, j.node = []byte("false"), arrayIn(n)
+	}
 	return j.reject(&RowError{Err: errNoArray})
+}
+
+// arrayIn returns the place of the first array at a place, of which each element is read.
+func arrayIn(n *shape.Node) *shape.Node {
+	if n.Children[shape.Each] != nil {
+		return n
+	}
+	for _, child := range n.Children {
+		if found := arrayIn(child); found != nil {
+			return found
+		}
+	}
+	return nil
 }
 
 // reject counts a row and rejects it.
@@ -471,7 +491,7 @@ func (j *jsonReader) at() int {
 }
 
 // Text implements Reader. The text of a record is that of a document that has only the record and what the shapes read
-// outside of it.
+// outside of it. An array that is missing is false there.
 func (j *jsonReader) Text() []byte {
 	switch {
 	case !j.opt.Texts:
@@ -479,7 +499,7 @@ func (j *jsonReader) Text() []byte {
 	case j.raw == nil:
 		return j.text
 	}
-	if inner := j.tree.Root.Children[shape.Each]; inner != nil {
+	if inner := j.tree.Root.Children[shape.Each]; inner != nil && j.node != &j.tree.Root {
 		if text := j.appendText(nil, inner); jsontext.Value(text).Kind() == jsontext.KindBeginObject { // which may stand alone
 			return text
 		}

@@ -101,7 +101,17 @@ signs.heart_rate_bpm.at = "/-/hr"
 		{"json", nested, `{"kind":"x","kind":"y","beds":[]}`, []string{"after 0 rows: a field is given twice"}, recording.Counts{}},
 		{"json", nested, `{"kind":"x","beds":[{"id":"a","values":[{"t":1790000000,"hr":70},}]}]}`,
 			[]string{ok(1, "a", "70"), "after 1 rows: not JSON at byte 64"}, recording.Counts{Rows: 1}},
-		{"json", nested, `{"kind":"x","beds":null}`, nil, recording.Counts{Rows: 1, NoSign: 1}},
+		{"json", nested, `{"kind":"x","beds":null}`, []string{"after 0 rows: the file has no record"}, recording.Counts{}},
+		{"json", nested, `{"kind":"x","beds":[]}`, []string{"after 0 rows: the file has no record"}, recording.Counts{}},
+		{"json", nested, `{"kind":"x","beds":[{"id":"a","values":null},{"id":"b","values":[{"t":1790000000,"hr":71}]}]}`,
+			[]string{ok(1, "b", "71")}, recording.Counts{Rows: 1}},
+		{"json", nested, "{\"kind\":\"x\",\"by\":\"\xff\\ud800\",\"beds\":[{\"id\":\"a\",\"values\":[{\"t\":1790000000,\"hr\":71,\"\xff\":\"\xff\"}]}]}",
+			[]string{ok(1, "a", "71")}, recording.Counts{Rows: 1}},
+		{"json", nested, "{\"kind\":\"x\",\"beds\":[{\"id\":\"a\",\"values\":[{\"t\":1790000000,\"hr\":\"7\xff\"}]},{\"id\":\"a\xff\",\"values\":[]}]}",
+			[]string{"line 1: a text that is not UTF-8", "after 1 rows: a text that is not UTF-8"}, recording.Counts{Rows: 1}},
+		{"json", nested, `{"kind":"x\udc00","beds":[]}`, []string{"after 0 rows: a text that is not UTF-8"}, recording.Counts{}},
+		{"ndjson", flat, "{\"id\":\"a\",\"at\":[1790000000],\"hr\":70,\"by\":\"\xff\"}\n{\"id\":\"b\",\"at\":[1790000000],\"hr\":71}",
+			[]string{"line 1: not JSON at byte", ok(2, "b", "71")}, recording.Counts{Rows: 2}},
 		{"json", nested, ` `, []string{"after 0 rows: the file has no record"}, recording.Counts{}},
 		{"json", nested, `{"kind":"x","y":` + strings.Repeat(`{"a":`, 200) + `1` + strings.Repeat(`}`, 200) + `}`,
 			[]string{"after 0 rows: nested in more than 100 arrays and objects"}, recording.Counts{}},
@@ -136,6 +146,21 @@ func TestShapedJSONRejected(t *testing.T) {
 	for _, format := range []string{"json", "ndjson"} {
 		if got, _, _ := readJSON(t, format, shapes(t, nested), file); strings.Join(got, "|") != want {
 			t.Errorf("%s of %s:\n got %q\nwant %s", format, file, got, want)
+		}
+	}
+	plain := strings.NewReplacer("/beds/-/", "/-/", `where = { "/kind" = "x" }`, "").Replace(nested)
+	// Without the array, a row is rejected again, and what follows it is read.
+	for _, tt := range []struct{ mapping, file, row string }{
+		{nested, `{"kind":"x","beds":7}`, `{"beds":false,"kind":"x"}`},
+		{nested, `{"kind":"x","beds":[{"id":"b"}]}`, `{"beds":[{"id":"b","values":false}],"kind":"x"}`},
+		{plain, `7`, `"false"`},
+		{plain, `{"id":"a"}`, `{"id":"a","values":false}`},
+	} {
+		lines, rejected, _ := readJSON(t, "json", shapes(t, tt.mapping), tt.file)
+		file = string(recording.AppendRejected(nil, "json", 0, []byte(rejected[0]), 1, "", "no array"))
+		again, _, _ := readJSON(t, "json", shapes(t, tt.mapping), file+file)
+		if !strings.HasSuffix(file, `,"row":`+tt.row+"}\n") || len(lines) != 1 || len(again) != 2 || again[0] != lines[0] {
+			t.Errorf("%s: %q, written as %s, read again as %q", tt.file, lines, file, again)
 		}
 	}
 	// A row that has a name twice, on several lines, in a file that was formatted.
