@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,5 +96,39 @@ func TestInfluxBadInput(t *testing.T) {
 	}
 	if got := r.get(t, "/v1/devices/d"); got != "" {
 		t.Errorf("stored %s", got)
+	}
+}
+
+// Bad mappings and files are answered as the tables of docs/importing.md say, with a mapping of the page. Only a file without a
+// value is no error: its summary says so.
+func TestImportBadInput(t *testing.T) {
+	t.Parallel()
+	_, mapping, _ := strings.Cut(page(t, "docs/importing.md"), "For CSV it has `source = \"csv\"`:\n\n```toml\n")
+	mapping, _, _ = strings.Cut(mapping, "```")
+	check := func(want, file string, flags ...string) {
+		t.Helper()
+		out, err := exec.Command(program, append([]string{"import", file, "--device=d", "--dry-run"}, flags...)...).CombinedOutput()
+		if !strings.Contains(string(out), want) || (err == nil) != strings.Contains(want, "values=0") {
+			t.Errorf("%s: %v: import prints\n%swant %s", flags, err, out, want)
+		}
+	}
+	for _, row := range badInput(t, "docs/importing.md", 3) {
+		dir := t.TempDir()
+		bad := strings.Replace(mapping, row[0], strings.ReplaceAll(row[1], `\n`, "\n"), 1)
+		if bad == mapping {
+			t.Errorf("the mapping does not have %s", row[0])
+		}
+		writeFile(t, dir+"/scale.csv", "kind\n")
+		writeFile(t, dir+"/scale.toml", bad)
+		check(": "+row[2], dir+"/scale.csv", "--mapping="+dir+"/scale.toml")
+	}
+	for _, row := range badInput(t, "docs/importing.md", 4) {
+		dir := t.TempDir()
+		cmd := exec.Command("sh", "-c", "{ "+row[1]+"; } > file")
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", row[1], err, out)
+		}
+		check(row[3], dir+"/file", strings.Fields(row[2])...)
 	}
 }
