@@ -152,6 +152,12 @@ func TestReadErrors(t *testing.T) {
 		{`heart_rate_bpm = { at = "/v/hr" }`, `heart_rate_bpm = { }`, "8: heart_rate_bpm: at is missing: where the value is"},
 		{`heart_rate_bpm = { at = "/v/hr" }`, `heart_rate_bpm = { att = "/v/hr" }`, "8: att: unknown key; did you mean at?"},
 		{`at = "/v/hr" }`, `at = "hr" }`, `8: heart_rate_bpm: not a JSON pointer, such as "/data/hr", or "" for the whole payload`},
+		{`at = "/temp/0"`, `at = "/v/hr"`, "8: heart_rate_bpm: at: /v/hr is that of body_temperature_c already"},
+		{`at = "/temp/0"`, `at = "/w"`, "9: body_weight_kg: at: /w is that of body_temperature_c already"},
+		{`at = "/temp/0"`, `at = "/w", suffix = "C"`, ""},
+		{`at = "/temp/0"`, `at = "/w", unit_at = "/kind", unit_is = "C"`, "9: body_weight_kg: at: /w is that of body_temperature_c already"},
+		{`at = "/temp/0"`, `at = "/w", unit_at = "/unit", unit_is = "kg"`, "9: body_weight_kg: at: /w is that of body_temperature_c already"},
+		{`at = "/temp/0"`, `at = "/w", unit_at = "/unit", unit_is = "C"`, ""},
 		{`, unit_is = "kg"`, ``, "9: body_weight_kg: unit_at and unit_is go together"},
 		{`unit = "1"`, `unit = "mg"`, "10: spo2_pct: unit: a value in mg has no exact decimal in %: define an own sign in mg"},
 		{`factor = 0.1`, `unit = "[degF]"`, "11: body_temperature_c: unit: a value in [degF] has no exact decimal in Cel: add round = true, or define an own sign in [degF]"},
@@ -299,6 +305,7 @@ func TestGATTErrors(t *testing.T) {
 		{`characteristic = "2A35"`, `characteristic = "2A37"`, "5: time: 2A37 has no time stamp"},
 		{`at = "systolic"`, `at = "spo2"`, "11: systolic_mmhg: at: the characteristic has no such part; it has diastolic, mean_arterial, pulse_rate, systolic"},
 		{`at = "systolic"`, `at = "pulse_rate"`, "11: systolic_mmhg: at: this part is in /min, the sign in mm[Hg], and values are not converted: define an own sign"},
+		{`at = "diastolic"`, `at = "systolic"`, "11: systolic_mmhg: at: systolic is that of diastolic_mmhg already"},
 		{`at = "systolic"`, `at = "systolic", factor = 2`, "11: systolic_mmhg: a characteristic has its units; give only at and round"},
 	} {
 		text := strings.Replace(one, tt.old, tt.new, 1)

@@ -191,7 +191,27 @@ func (t *Table) Compile(opt Options) (*Shape, error) {
 		}
 		s.Signs = append(s.Signs, sign)
 	}
-	return s, c.err
+	return s, cmp.Or(c.err, s.CheckPlaces(func(a, b string) bool { return a == b }))
+}
+
+// CheckPlaces returns an error if one value would be stored under two signs. same reports whether two places are the same.
+func (s *Shape) CheckPlaces(same func(a, b string) bool) error {
+	for i := range s.Signs {
+		for j := range s.Signs[:i] {
+			if a, b := &s.Signs[i], &s.Signs[j]; same(a.At, b.At) && !a.excludes(b) {
+				return &vitals.FieldOf{Part: a.Field, Err: fmt.Errorf("at: %s is that of %s already", a.At, b.Field)}
+			}
+		}
+	}
+	return nil
+}
+
+// excludes reports whether no value can be that of both of two signs, because they are in different units.
+func (s *Sign) excludes(other *Sign) bool {
+	if s.at < 0 { // a part of a characteristic
+		return s.Definition.Unit != other.Definition.Unit
+	}
+	return s.suffix != other.suffix || s.unitAt >= 0 && s.unitAt == other.unitAt && s.unitIs != other.unitIs
 }
 
 // ErrIgnoreAll is of a mapping with ignore that has neither a where nor mappings before it.

@@ -175,7 +175,8 @@ func unwrapped(text []byte) []byte {
 		return text
 	}
 	if row.Kind() == jsontext.KindString {
-		row, _ = jsontext.AppendUnquote(nil, row) // it is valid
+		row, _ = jsontext.AppendUnquote(nil, row)                   // which replaces what is not UTF-8, as AppendRejected has
+		row = bytes.ReplaceAll(row, []byte("\ufffd"), []byte{0xff}) // so that the row is rejected again: different bytes are the same now
 	}
 	return row
 }

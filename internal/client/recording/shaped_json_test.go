@@ -174,6 +174,26 @@ func TestShapedJSONRejected(t *testing.T) {
 	if got, _, _ := readJSON(t, "json", shapes(t, nested), file); len(got) != 2 || !match(got, []string{`1 {"device":"a",`, `2 {"device":"a",`}) {
 		t.Errorf("%s: got %q", file, got)
 	}
+	// Bytes that are not UTF-8 are replaced where a row is written. They are not those of a device afterwards.
+	file = ""
+	for _, line := range []string{"{\"id\":\"B\xe4r\",\"values\":[{\"t\":1790000000,\"hr\":70}]}", "{\"id\":\"B\xf6r\",\"values\":[{\"t\":1790000000,\"hr\":71}]}"} {
+		_, rejected, _ = readJSON(t, "ndjson", shapes(t, plain), line)
+		file += string(recording.AppendRejected(nil, "ndjson", 0, []byte(rejected[0]), 1, "", "not UTF-8"))
+	}
+	for format, reason := range map[string]string{"json": "a text that is not UTF-8", "ndjson": "not JSON at byte"} {
+		got, again, _ := readJSON(t, format, shapes(t, plain), file)
+		for _, line := range got {
+			if !strings.Contains(line, reason) {
+				t.Errorf("%s of %s: %s", format, file, line)
+			}
+		}
+		if format == "ndjson" && (len(got) != 2 || len(again) != 2) { // a document ends there
+			t.Errorf("%s: got %q, with the texts %q", file, got, again)
+		}
+	}
+	if got, _, _ := readJSON(t, "ndjson", shapes(t, plain), strings.ReplaceAll(file, "\ufffd", "e")); len(got) != 2 || !strings.Contains(got[0], `"device":"Ber"`) {
+		t.Errorf("%s, corrected: got %q", file, got)
+	}
 	const rows = `[[mapping]]
 name = "m"
 device = "text:d"
