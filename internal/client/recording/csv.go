@@ -100,15 +100,13 @@ type Reader interface {
 
 // A csvReader is the Reader of a CSV file.
 type csvReader struct {
-	csv     *csv.Reader
+	csvRows
 	opt     Options
 	signs   *vitals.Signs
 	counts  Counts
 	columns [numFields]int // positions; -1 if there is no such column
 	unused  []string       // columns that are not read
 	instant *shape.Clock   // of times in other spellings than that of the API
-	tape    *tape          // nil without Options.Texts
-	text    []byte         // of the row
 	again   bool           // the file is one of rejected rows, which begin with rejectedColumns
 }
 
@@ -120,20 +118,13 @@ type csvReader struct {
 // Signs of the default mapping, the device and the gateway may be missing, but there
 // must be at least one sign.
 func NewCSV(r io.Reader, opt Options) (Reader, error) {
-	c := &csvReader{opt: opt, signs: opt.signs()}
+	c := &csvReader{csvRows: newCSVRows(withoutMark(bufio.NewReader(r)), 0, opt), opt: opt, signs: opt.signs()}
+	c.csv.TrimLeadingSpace = true
 	var err error
 	if c.instant, err = shape.NewInstants(""); err != nil {
 		return nil, fmt.Errorf("recording: %w", err)
 	}
-	r = withoutMark(bufio.NewReader(r))
-	if opt.Texts {
-		c.tape = &tape{file: r}
-		r = c.tape
-	}
-	c.csv = csv.NewReader(r)
-	c.csv.ReuseRecord = true
-	c.csv.TrimLeadingSpace = true
-	header, err := c.read()
+	header, _, err := c.read()
 	if err == io.EOF {
 		return nil, errors.New("the file is empty")
 	}
@@ -247,32 +238,21 @@ func (c *csvReader) Text() []byte {
 	return text
 }
 
-// read reads the cells of a row, and keeps its text.
-func (c *csvReader) read() ([]string, error) {
-	row, err := c.csv.Read()
-	if c.tape != nil {
-		c.text = c.tape.cut(c.csv.InputOffset())
-	}
-	return row, err
-}
-
 func (c *csvReader) Next() (vitals.Reading, int, error) {
 	for {
-		row, err := c.read()
+		row, line, err := c.read()
 		if err == io.EOF {
 			return vitals.Reading{}, 0, io.EOF
 		}
-		var parse *csv.ParseError
-		if errors.As(err, &parse) {
+		if parse, ok := errors.AsType[*csv.ParseError](err); ok {
 			// The text of a ParseError has a position and a rule, but no cell.
 			c.counts.Rows++
-			return vitals.Reading{}, parse.StartLine, &RowError{Line: parse.StartLine, Err: parse.Err}
+			return vitals.Reading{}, line, &RowError{Line: line, Err: parse.Err}
 		}
 		if err != nil {
 			return vitals.Reading{}, 0, fmt.Errorf("read row: %w", err)
 		}
 		c.counts.Rows++
-		line, _ := c.csv.FieldPos(0)
 		reading, rowErr := c.row(row)
 		if rowErr != nil {
 			rowErr.Line = line
@@ -350,9 +330,9 @@ func (c *csvReader) when(row []string, r *vitals.Reading) *RowError {
 	return nil
 }
 
-// time parses a time as the API has it, or with a blank as pandas and DuckDB write it: these write times in UTC wherever
-// they are, so that an offset of 0 is then unknown. local means that the time has no offset, and is in the zone of the
-// options.
+// time parses a time as the API has it, or in other spellings. The offset after a blank, as pandas and DuckDB write it, is
+// that of the program and may be that of its machine, so that the time has none. local means that the text has no offset,
+// and is in the zone of the options.
 func (c *csvReader) time(text string) (unixMs int64, offset vitals.UTCOffset, local bool, err error) {
 	parse := vitals.ParseTime[string]
 	if c.opt.shifted {
@@ -364,7 +344,7 @@ func (c *csvReader) time(text string) (unixMs int64, offset vitals.UTCOffset, lo
 	instantMs, offset, instantErr := c.instant.Parse([]byte(text))
 	if local = instantErr == vitals.ErrTimeZone && c.opt.Zone != nil; local {
 		instantMs, offset, instantErr = c.opt.Zone.Parse([]byte(text))
-	} else if offset == vitals.MakeUTCOffset(0) {
+	} else if instantErr == nil && text[len("2026-11-21")]|0x20 != 't' {
 		offset = 0
 	}
 	if instantErr == shape.ErrInstant {

@@ -32,6 +32,7 @@ func FuzzCSV(f *testing.F) {
 	f.Add([]byte("\ufefftime, HR ,O2\r\n2026-01-02T03:04:05.6789+01:00,\" 6.15e1\",0\r\n,1,1\n1,x,1\n1,61.555,\n1\n2,,97\n"), "heart_rate_bpm=HR,spo2_pct=O2", "bed-7", int64(1000))
 	f.Add([]byte("time,device,utc_offset_minutes,spo2_pct\n1,d,-210,97\n1,d,1440,97\n2026-01-02T03:04:05+01:00,d,60,97\n2026-01-02T03:04:05+01:00,d,61,97\n"), "", "", int64(0))
 	f.Add([]byte("device,time,utc_offset_minutes,spo2_pct\nd,2026-11-21 10:00:00.123456+00:00,120.0,97\nd,2026-11-21 10:00+00,,97\nd,2026-11-21 12:00:00 +0200,120,97\n"), "", "", int64(0))
+	f.Add([]byte("device,time,spo2_pct\nd,\"2026-01-02T03:04:05,5+00:00\",97\nd,2026-01-02T03:04:05."+strings.Repeat("1", 50)+"+00:00,97\nd,\"2026-01-02 03:04:05,5 +01\",97\n"), "", "", int64(0))
 	f.Add([]byte("\ufeff\"time\",\"heart_rate_bpm\",\"spo2_pct\",,\r\n\"1\",\"60\",\"null\",,\r\n"), "", "d", int64(0))
 	f.Add([]byte("time,heart_rate_bpm\n1,\"6\n1\",\n1,\"6\"1\n"), "", "d", int64(-1))
 	f.Fuzz(func(t *testing.T, file []byte, mapping, device string, shiftMs int64) {
@@ -224,20 +225,22 @@ func checkValue(t *testing.T, line int, s vitals.Sign, text string, got *vitals.
 }
 
 // checkTime compares the time and its offset from UTC with their texts. The time wraps around
-// like the sum of time and shift. An offset of 0 is that of the offset's text, and unknown if the file has a column for it.
+// like the sum of time and shift. An offset after a blank is not that of the reading, and one of 0 is that of the offset's
+// text, and unknown if the file has a column for it.
 func checkTime(t *testing.T, line int, text, offset string, hasOffsets bool, shiftMs int64, got *vitals.Reading) {
 	t.Helper()
 	offset = strings.TrimSuffix(offset, ".0")
 	want, err := strconv.ParseInt(text, 10, 64)
 	wantOffset := ""
 	if err != nil {
-		at, isRFC3339, err := parseTime(text)
+		at, err := parseTime(text)
 		if err != nil {
 			t.Errorf("line %d: a time was read from an invalid text: %v", line, err)
 			return
 		}
 		want = at.UnixMilli()
-		if _, seconds := at.Zone(); seconds != 0 || isRFC3339 && strings.HasSuffix(text, "+00:00") && !hasOffsets {
+		_, seconds := at.Zone()
+		if hasT := text[10] == 'T' || text[10] == 't'; hasT && (seconds != 0 || strings.Contains(text, "+") && !hasOffsets) {
 			wantOffset = strconv.Itoa(seconds / 60)
 		}
 	}
@@ -257,20 +260,20 @@ func checkTime(t *testing.T, line int, text, offset string, hasOffsets bool, shi
 }
 
 // parseTime parses a time as RFC 3339 has it, or in another spelling with an offset.
-func parseTime(text string) (at time.Time, isRFC3339 bool, err error) {
+func parseTime(text string) (at time.Time, err error) {
 	text = strings.ToUpper(text) // time.Parse requires capital T and Z
 	if at, err = time.Parse(time.RFC3339Nano, text); err == nil {
-		return at, true, nil
+		return at, nil
 	}
 	text = strings.Join(strings.Fields(text), " ")
 	for _, zone := range []string{"Z07:00", "Z0700", "Z07", " Z07:00", " Z0700", " Z07", "UTC", " UTC"} {
 		for _, start := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04"} {
 			if at, err = time.Parse(start+zone, text); err == nil {
-				return at, false, nil
+				return at, nil
 			}
 		}
 	}
-	return at, false, err
+	return at, err
 }
 
 // A csvModel is a CSV file read with only the standard library.

@@ -360,7 +360,7 @@ func TestOffsets(t *testing.T) {
 }
 
 // TestCSVTimes reads times as other programs write them. Without an offset they need a zone, and are in UTC in a file with
-// utc_offset_minutes.
+// utc_offset_minutes. An offset after a blank may be that of the machine on which the program ran.
 func TestCSVTimes(t *testing.T) {
 	const noZone, local = "no time zone", "without an offset, in a file with utc_offset_minutes, so that it is in UTC: the zone is Z"
 	for _, tt := range []struct{ zone, time, offset, want, reason string }{ // offset "-": without the column
@@ -371,8 +371,17 @@ func TestCSVTimes(t *testing.T) {
 		{"", "2026-11-21T10:00:00+00:00", "-", "2026-11-21T10:00:00.000+00:00", ""}, // as the API reads it
 		{"", "2026-11-21T10:00:00+00:00", "", "2026-11-21T10:00:00.000Z", ""},
 		{"", "2026-11-21 10:00:00.123456+00", "-", "2026-11-21T10:00:00.123Z", ""},
-		{"", "2026-11-21 12:00:00.123 +0200", "-", "2026-11-21T12:00:00.123+02:00", ""},
-		{"", "2026-11-21 12:00:00+02", "60", "", "not the offset from UTC of the time"},
+		{"", "2026-11-21 12:00:00.123 +0200", "-", "2026-11-21T10:00:00.123Z", ""},
+		{"", "2026-11-21 11:00:00+01", "60", "2026-11-21T11:00:00.000+01:00", ""}, // DuckDB in Berlin
+		{"", "2026-11-21 11:00:00+01", "-300", "2026-11-21T05:00:00.000-05:00", ""},
+		{"", "2026-11-21 11:00:00+01", "0", "2026-11-21T10:00:00.000+00:00", ""},
+		{"", "2026-11-21 11:00:00+01", "", "2026-11-21T10:00:00.000Z", ""},
+		{"", "2026-11-21\u00a011:00:00+01:00", "120", "2026-11-21T12:00:00.000+02:00", ""},
+		{"", "2026-11-21T12:00:00+02", "60", "", "not the offset from UTC of the time"},
+		{"", "2026-11-21T12:00:00+02", "120", "2026-11-21T12:00:00.000+02:00", ""},
+		{"", "2026-11-21t12:00+0200", "-", "2026-11-21T12:00:00.000+02:00", ""},
+		{"", "2026-11-21T10:00+00", "-", "2026-11-21T10:00:00.000+00:00", ""},
+		{"", "2026-11-21T10:00+00", "", "2026-11-21T10:00:00.000Z", ""},
 		{"", "2026-11-21 10:00Z", "", "2026-11-21T10:00:00.000Z", ""},
 		{"", "2026-11-21 10:00:00.123", "120", "", noZone},
 		{"", "2026-11-21T10:00:00", "-", "", noZone},

@@ -36,15 +36,9 @@ type Recognised struct {
 // A shapedReader is the Reader of a CSV file that a shape describes.
 type shapedReader struct {
 	rows
-	csv     *csv.Reader
-	lines   int    // before the header, and the header
+	csvRows
 	forms   []form // those that the header has the columns of
 	columns int    // of the header
-	tape    *tape  // nil without Options.Texts
-	text    []byte
-	in      *bufio.Reader // that csv reads
-	bound   *boundedReader
-	skipped int64 // bytes of empty lines, which csv has not seen
 	comma   byte
 	again   bool // the file is one of rejected rows
 }
@@ -82,7 +76,12 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 		}
 	}
 	s := &shapedReader{
-		rows: newRows(opt), lines: found.HeaderLine, columns: len(header), comma: found.Delimiter,
+		rows: newRows(opt), csvRows: newCSVRows(text, found.HeaderLine, opt), columns: len(header), comma: found.Delimiter,
+		again: isRejected(header),
+	}
+	s.csv.Comma, s.csv.FieldsPerRecord, s.csv.LazyQuotes = rune(s.comma), -1, true
+	if opt.Texts {
+		s.text = []byte(head[found.HeaderLine-1])
 	}
 	used := map[int]bool{}
 	rest := false // is ignored
@@ -98,6 +97,9 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 		if sh.DecimalComma && s.comma == ',' {
 			return nil, nil, errors.New("the mapping has a decimal comma, and commas delimit the cells of this file")
 		}
+		if err := sh.CheckPlaces(func(a, b string) bool { return columnOf(header, a) == columnOf(header, b) }); err != nil {
+			return nil, nil, fmt.Errorf("recording: mapping %s: %w", sh.Name, err)
+		}
 		f := form{Shape: sh, at: make([]int, len(sh.Places))}
 		for i, p := range sh.Places {
 			f.at[i] = columnOf(header, p.At)
@@ -107,17 +109,6 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 		f.cells.Values = make([]shape.Cell, len(f.at))
 		s.forms = append(s.forms, f)
 	}
-	var in io.Reader = text
-	if opt.Texts {
-		s.tape = &tape{file: in}
-		in = s.tape
-		s.text = []byte(head[found.HeaderLine-1])
-	}
-	s.again = isRejected(header)
-	s.bound = &boundedReader{file: in}
-	s.in = bufio.NewReader(s.bound)
-	s.csv = csv.NewReader(s.in) // which uses s.in itself
-	s.csv.Comma, s.csv.FieldsPerRecord, s.csv.ReuseRecord, s.csv.LazyQuotes = rune(s.comma), -1, true, false
 	for i, name := range header {
 		if name != "" && !used[i] && !strings.HasPrefix(name, "rejected_") {
 			found.Unused = append(found.Unused, name)
@@ -219,24 +210,29 @@ func isRejected(header []string) bool {
 	return strings.HasPrefix(strings.Join(header, ","), RejectedColumns)
 }
 
-// describeMissing returns errNoShape with the columns that a file lacks.
+// describeMissing returns errNoShape with the columns that a file lacks of the shape of which it has most.
 func describeMissing(lines []string, shapes []*shape.Shape) error {
-	if len(shapes) != 1 {
-		return errNoShape
-	}
-	var header []string // the line that looks most like the header
+	most := 0
+	nearest := shapes[0]
+	var header []string // the line that looks most like that of the shape
 	for _, line := range lines {
 		for _, delimiter := range []byte{',', ';', '\t'} {
-			if h := splitHeader(line, delimiter); present(h, shapes[0]) > present(header, shapes[0]) {
-				header = h
+			h := splitHeader(line, delimiter)
+			for _, s := range shapes {
+				if n := present(h, s); n > most {
+					most, nearest, header = n, s, h
+				}
 			}
 		}
 	}
 	var lacking []string
-	for _, p := range shapes[0].Places {
+	for _, p := range nearest.Places {
 		if columnOf(header, p.At) < 0 {
 			lacking = append(lacking, strconv.Quote(p.At))
 		}
+	}
+	if len(lacking) == 0 {
+		return errNoShape
 	}
 	return fmt.Errorf("%w: no line has %s, or it has one twice", errNoShape, strings.Join(lacking, ", "))
 }
@@ -291,19 +287,12 @@ var errCells = errors.New("more or fewer cells than the header has columns")
 
 func (s *shapedReader) Next() (vitals.Reading, int, error) {
 	for {
-		s.skipEmptyLines()
-		s.bound.allow(maxRowBytes, errLongRow)
-		row, err := s.csv.Read()
-		if s.tape != nil {
-			s.text = s.tape.cut(s.csv.InputOffset() + s.skipped)
-		}
+		row, line, err := s.read()
 		if err == io.EOF {
 			return vitals.Reading{}, 0, io.EOF
 		}
-		var parse *csv.ParseError
-		if errors.As(err, &parse) {
+		if parse, ok := errors.AsType[*csv.ParseError](err); ok {
 			s.counts.Rows++
-			line := s.lines + parse.StartLine
 			return vitals.Reading{}, line, &RowError{Line: line, Err: parse.Err}
 		}
 		if err != nil {
@@ -313,8 +302,6 @@ func (s *shapedReader) Next() (vitals.Reading, int, error) {
 			continue // a line of blanks
 		}
 		s.counts.Rows++
-		line, _ := s.csv.FieldPos(0)
-		line += s.lines
 		r, rowErr := s.row(row)
 		switch {
 		case rowErr != nil:
@@ -322,26 +309,6 @@ func (s *shapedReader) Next() (vitals.Reading, int, error) {
 			return vitals.Reading{}, line, rowErr
 		case !r.Values.IsZero():
 			return r, line, nil
-		}
-	}
-}
-
-// skipEmptyLines skips lines without a text, which are not parts of a row.
-func (s *shapedReader) skipEmptyLines() {
-	for {
-		s.bound.allow(maxRowBytes, errLongRow)
-		end, _ := s.in.Peek(2)
-		switch {
-		case len(end) > 0 && end[0] == '\n':
-			end = end[:1]
-		case string(end) != "\r\n":
-			return
-		}
-		_, _ = s.in.Discard(len(end)) // it is buffered
-		s.lines++
-		s.skipped += int64(len(end))
-		if s.tape != nil {
-			s.tape.cut(s.csv.InputOffset() + s.skipped)
 		}
 	}
 }
