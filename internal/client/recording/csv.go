@@ -122,7 +122,7 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	c.csv.TrimLeadingSpace = true
 	var err error
 	if c.instant, err = shape.NewInstants(""); err != nil {
-		return nil, fmt.Errorf("recording: %w", err)
+		return nil, err
 	}
 	header, _, err := c.read()
 	if err == io.EOF {

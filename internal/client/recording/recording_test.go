@@ -412,7 +412,7 @@ func TestCSVTimes(t *testing.T) {
 		readings, rows := readAll(t, r)
 		got, reason := "", ""
 		if len(rows) == 1 {
-			reason = strings.TrimPrefix(rows[0].Err.Error(), "vitals: ")
+			reason = rows[0].Err.Error()
 		} else {
 			got = string(vitals.NewSigns().AppendJSON(nil, &readings[0]))
 			got = strings.TrimSuffix(strings.TrimPrefix(got, `{"device":"d","time":"`), `","spo2_pct":97}`)

@@ -98,7 +98,7 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 			return nil, nil, errors.New("the mapping has a decimal comma, and commas delimit the cells of this file")
 		}
 		if err := sh.CheckPlaces(func(a, b string) bool { return columnOf(header, a) == columnOf(header, b) }); err != nil {
-			return nil, nil, fmt.Errorf("recording: mapping %s: %w", sh.Name, err)
+			return nil, nil, fmt.Errorf("mapping %s: %w", sh.Name, err)
 		}
 		f := form{Shape: sh, at: make([]int, len(sh.Places))}
 		for i, p := range sh.Places {

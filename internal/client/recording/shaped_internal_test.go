@@ -33,13 +33,13 @@ func TestShapedHeader(t *testing.T) {
 		header, want string
 	}{
 		{[]*shape.Shape{csvShape(t, "Time", map[string]string{"heart_rate_bpm": "HR", "respiratory_rate_bpm": "hr "})}, "time,HR",
-			"recording: mapping m: respiratory_rate_bpm: at: hr  is that of heart_rate_bpm already"},
+			"mapping m: respiratory_rate_bpm: at: hr  is that of heart_rate_bpm already"},
 		{[]*shape.Shape{csvShape(t, "Time", map[string]string{"heart_rate_bpm": "HR", "respiratory_rate_bpm": "#2"})}, "time,HR",
-			"recording: mapping m: respiratory_rate_bpm: at: #2 is that of heart_rate_bpm already"},
+			"mapping m: respiratory_rate_bpm: at: #2 is that of heart_rate_bpm already"},
 		{[]*shape.Shape{csvShape(t, "Time", map[string]string{"heart_rate_bpm": "HR", "respiratory_rate_bpm": "#3"})}, "time,HR,RR", ""},
-		{[]*shape.Shape{english, german}, "Zeit,O2", `recording: none of the first lines has the columns of the mapping: no line has "Puls", or it has one twice`},
-		{[]*shape.Shape{english, german}, "O2,Time", `recording: none of the first lines has the columns of the mapping: no line has "Pulse", or it has one twice`},
-		{[]*shape.Shape{english}, "x", `recording: none of the first lines has the columns of the mapping: no line has "Time", "Pulse", "O2", or it has one twice`},
+		{[]*shape.Shape{english, german}, "Zeit,O2", `none of the first lines has the columns of the mapping: no line has "Puls", or it has one twice`},
+		{[]*shape.Shape{english, german}, "O2,Time", `none of the first lines has the columns of the mapping: no line has "Pulse", or it has one twice`},
+		{[]*shape.Shape{english}, "x", `none of the first lines has the columns of the mapping: no line has "Time", "Pulse", "O2", or it has one twice`},
 		{[]*shape.Shape{english, german}, "Zeit;Puls;O2", ""},
 	} {
 		got := ""
