@@ -473,3 +473,45 @@ func TestChangesTidied(t *testing.T) {
 		t.Errorf("%d old events have a device", n)
 	}
 }
+
+// What has expired, and was not removed yet, is not sealed: a segment has one number, so a consumer would get it together
+// with what has arrived since.
+func TestChangesExpiredSealed(t *testing.T) {
+	o := changesOptions(t)
+	o.SealAtLeast = 1
+	s, ctx := open(t, o), context.Background()
+	mustStore(t, s, reading("d", 10, 1), reading("d", 20, 1), reading("d", 30, 1), reading("d", 84, 1), reading("d", 85, 1), reading("d", 90, 1))
+	x, err := s.Expire(ctx, 80, 1)
+	try(t, err)
+	if !x.More {
+		t.Fatalf("%d readings were removed, want some to be left", x.Readings)
+	}
+	mustStore(t, s, reading("d", 25, 1), reading("d", 26, 1))
+	n, err := pgstore.Seal(s, 90)
+	try(t, err)
+	if n != 1 {
+		t.Errorf("%d readings were sealed, want the one of 84", n)
+	}
+	f := follower{t: t}
+	f.want("copy", s, "7 5 d@25 d@26 d@85 d@90 d@84 8")
+}
+
+// A consumer gets what an assignment reaches back to, although its device is being erased: the event follows.
+func TestChangesWhileErasing(t *testing.T) {
+	o := changesOptions(t)
+	s, ctx := open(t, o), context.Background()
+	mustStore(t, s, reading("d", 10, 1))
+	f := follower{t: t, filter: storage.ChangeFilter{Subject: func(s storage.Subject) bool { return s == "P-17" }}}
+	f.want("nobody wears it", s, "7 8")
+	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}))
+	execute(t, sharedServer(t), "INSERT INTO "+o.Schema+".erasing VALUES ('d', 0, 9223372036854775807, now())")
+	f.want("while it is erased", s, "2 d@10")
+}
+
+// No commit is canceled, and so made visible without the standbys: neither of what is stored nor of proofs.
+func TestNoCancel(t *testing.T) {
+	all, err := pgstore.Cancelable(open(t, options(sharedServer(t))))
+	if err != nil || len(all) > 0 {
+		t.Errorf("statements can be canceled over %q, %v", all, err)
+	}
+}

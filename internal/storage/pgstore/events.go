@@ -32,7 +32,7 @@ func (s eventTable) key() int64 { return lockKey("events", s.opt.Schema) }
 // commit no other transaction adds events, so that numbers follow the order of commits. A server that keeps none adds
 // a gap in their place.
 func (s eventTable) add(tx querier, events ...storage.Change) error {
-	if len(events) == 0 {
+	if len(events) == 0 || s.opt.Move == MoveTo { // nobody reads changes before Publish, which adds a gap
 		return nil
 	}
 	if s.opt.ChangesKeep <= 0 {
@@ -146,7 +146,7 @@ func (s eventTable) each(ctx context.Context, q querier, visit func(*storage.Cha
 // ended: who has not seen the end learns it from this event.
 func (s eventTable) addErased(tx querier, erased *storage.Erasure, all []storage.Assignment) error {
 	x := storage.ErasedEvent(erased, all)
-	if s.opt.ChangesKeep <= 0 || erased.OfValues() {
+	if s.opt.ChangesKeep <= 0 || s.opt.Move == MoveTo || erased.OfValues() {
 		return s.add(tx, x)
 	}
 	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.key()); err != nil {
@@ -223,6 +223,28 @@ func (s *remover) announceExpiry(beforeUnixMs int64) error {
 			return err
 		})
 	})
+}
+
+// mostExpiries bounds the expiries that are looked at. Each one removes what the ones before have left.
+const mostExpiries = 64
+
+// expired returns what has expired.
+func (s eventTable) expired(ctx context.Context, q querier) (all []expiredBefore, err error) {
+	rows, err := q.Query(ctx, s.sql.of(`SELECT to_ms, changed, at_ms FROM SCHEMA.events WHERE kind = 5
+		ORDER BY number DESC LIMIT $1`), mostExpiries)
+	if err != nil {
+		return nil, err
+	}
+	all = []expiredBefore{}
+	var x expiredBefore
+	_, err = pgx.ForEachRow(rows, []any{&x.beforeUnixMs, &x.transaction, &x.atUnixMs}, func() error {
+		if !slices.ContainsFunc(all, func(later expiredBefore) bool { return later.beforeUnixMs >= x.beforeUnixMs }) {
+			all = append(all, x)
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b expiredBefore) int { return int(a.transaction - b.transaction) })
+	return all, err
 }
 
 // tidiedEvents is how many events a statement removes.

@@ -17,6 +17,19 @@ func Seal(s *Store, beforeUnixMs int64) (int64, error) {
 	return sealer{s.database, s.writer.partitions}.seal(context.Background(), beforeUnixMs)
 }
 
+// Cancelable returns the networks over which pgx would ask PostgreSQL to cancel the statements of the pools.
+func Cancelable(s *Store) (all []string, err error) {
+	for _, pool := range []*pgxpool.Pool{s.write, s.read} {
+		err = errors.Join(err, pool.AcquireFunc(context.Background(), func(conn *pgxpool.Conn) error {
+			if network := conn.Conn().PgConn().Conn().RemoteAddr().Network(); network != uncancelable {
+				all = append(all, network)
+			}
+			return nil
+		}))
+	}
+	return all, err
+}
+
 // Learned returns the generation up to which a store knows the changes.
 func Learned(s *Store) int64 { return s.marks.learned() }
 

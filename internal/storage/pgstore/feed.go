@@ -56,7 +56,8 @@ type feed struct {
 	looks  uint64        // number of looks that have begun
 	looked uint64        // the last one that has succeeded
 	recent recent
-	key    []byte // of cursors
+	key    []byte    // of cursors
+	reset  time.Time // when the connections for reading were replaced last
 
 	added atomic.Bool // a look has found something, and the indexes by transaction were not summarized since
 }
@@ -279,7 +280,7 @@ func (f *feed) lookOnce(ctx context.Context, before *head, prove bool, number ui
 	known := before.position.Snapshot != ""
 	same := known && int64(before.position.Event) == last
 	if h.expired = before.expired; !same {
-		if h.expired, err = v.expiredOf(v.ctx); err != nil {
+		if h.expired, err = f.events().expired(v.ctx, v.tx); err != nil {
 			return err
 		}
 	}

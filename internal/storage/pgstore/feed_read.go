@@ -113,8 +113,8 @@ func (v *view) begin() (err error) {
 	return err
 }
 
-// reach is begin, again and again while the connection breaks: it was broken, or the primary is another server now. A
-// connection on which a position is not known may be one to an earlier primary, so another one is asked, too.
+// reach is begin, again and again while the connection breaks: it was broken, or the primary is another server now.
+// Connections on which a position is not known may be to an earlier primary, so a new one is asked, too.
 func (v *view) reach() error {
 	unknown := false
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
@@ -123,7 +123,9 @@ func (v *view) reach() error {
 		if err == nil || again && unknown || v.ctx.Err() != nil || fateOf(err) == rejected {
 			return err
 		}
-		if unknown = again; unknown {
+		if unknown = again; unknown && v.renews() {
+			v.f.read.Reset()
+		} else if unknown { // the others are as new
 			_ = v.conn.Conn().Close(v.ctx)
 		}
 		v.end()
@@ -133,6 +135,22 @@ func (v *view) reach() error {
 			return err
 		}
 	}
+}
+
+// renewEvery bounds how often an unknown position replaces all connections for reading: a consumer may send it again and
+// again.
+const renewEvery = time.Second
+
+// renews reports whether the connections for reading are to be replaced now.
+func (v *view) renews() bool {
+	f := v.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.reset) < renewEvery {
+		return false
+	}
+	f.reset = time.Now()
+	return true
 }
 
 // prove ends the transaction, and proves what it has read.
@@ -226,27 +244,9 @@ func (f *feed) readChanges(ctx context.Context, from, to *storage.Position, do f
 // Horizons implements [storage.ChangeReader].
 func (v *view) Horizons() []storage.Horizon { return nil }
 
-// mostExpiries bounds the expiries that are looked at. Each one removes what the ones before have left.
-const mostExpiries = 64
-
-// expiredOf returns what has expired.
-func (v *view) expiredOf(ctx context.Context) (all []expiredBefore, err error) {
-	rows, err := v.tx.Query(ctx, v.f.sql.of(`SELECT to_ms, changed, at_ms FROM SCHEMA.events WHERE kind = 5
-		ORDER BY number DESC LIMIT $1`), mostExpiries)
-	if err != nil {
-		return nil, err
-	}
-	all = []expiredBefore{}
-	var x expiredBefore
-	_, err = pgx.ForEachRow(rows, []any{&x.beforeUnixMs, &x.transaction, &x.atUnixMs}, func() error {
-		if !slices.ContainsFunc(all, func(later expiredBefore) bool { return later.beforeUnixMs >= x.beforeUnixMs }) {
-			all = append(all, x)
-		}
-		return nil
-	})
-	slices.SortFunc(all, func(a, b expiredBefore) int { return int(a.transaction - b.transaction) })
-	return all, err
-}
+// readSigns reads the signs that other servers have defined. The transaction sees the definition of each sign that a
+// reading or an event has that it sees.
+func (v *view) readSigns() error { return dictionary{v.f.database}.read(v.ctx, v.tx) }
 
 // hidden reports whether a reading has expired that a transaction has changed.
 func (v *view) hidden(timeUnixMs, transaction int64) bool {
@@ -281,7 +281,7 @@ func (v *view) VisitEvents(_ context.Context, after, last uint64, visit func(*st
 			e := &all[i]
 			signs := e.Kind == storage.ChangeSign || e.Kind == storage.ChangeErased && e.Signs != math.MaxUint32
 			if after = e.Number; signs && e.Signs&^v.f.signs.Known() != 0 {
-				if err := (dictionary{v.f.database}).renew(v.ctx); err != nil { // another server has defined it
+				if err := v.readSigns(); err != nil { // another server has defined it
 					return err
 				}
 			}
@@ -336,7 +336,7 @@ func (v *view) Scan(_ context.Context, r storage.Range, dst []storage.Record) (n
 		return 0, err
 	}
 	if v.expired == nil {
-		if v.expired, err = v.expiredOf(v.ctx); err != nil {
+		if v.expired, err = v.f.events().expired(v.ctx, v.tx); err != nil {
 			return 0, err
 		}
 	}
@@ -357,7 +357,7 @@ func (v *view) Scan(_ context.Context, r storage.Range, dst []storage.Record) (n
 		n, whole, err := v.f.reader.scanIn(v.ctx, v.tx, false, r, dst, more)
 		if errors.Is(err, errUnknownSign) && !renewed {
 			renewed = true
-			if err = (dictionary{v.f.database}).renew(v.ctx); err == nil {
+			if err = v.readSigns(); err == nil {
 				continue
 			}
 		}
@@ -376,7 +376,7 @@ func (v *view) VisitChanged(_ context.Context, from, to storage.Position, after 
 	}
 	v.steps = nil // the consumer goes on in the tables where it has begun there
 	if err = v.reach(); err == nil && v.expired == nil {
-		v.expired, err = v.expiredOf(v.ctx)
+		v.expired, err = v.f.events().expired(v.ctx, v.tx)
 	}
 	if err != nil {
 		return err
@@ -599,7 +599,7 @@ func (c *changedVisit) rows() (more bool, err error) {
 
 // renew reads the signs that other servers have defined, and reports whether there are any.
 func (c *changedVisit) renew() bool {
-	if (dictionary{c.f.database}).renew(c.ctx) != nil || c.f.sql.reading.Load() == c.q {
+	if c.readSigns() != nil || c.f.sql.reading.Load() == c.q {
 		return false
 	}
 	c.q = c.f.sql.reading.Load()

@@ -95,25 +95,31 @@ func (s *mover) Alone(ctx context.Context) error {
 
 // Begin marks the store as incomplete, until [Store.Publish]. Nodes refuse it.
 func (s *mover) Begin() error {
-	return s.define("begin", "CREATE TABLE IF NOT EXISTS SCHEMA."+unfinishedTable+" ()")
+	return s.define("begin", func(tx pgx.Tx) error {
+		return run(tx, s.sql.of("CREATE TABLE IF NOT EXISTS SCHEMA."+unfinishedTable+" ()"))
+	})
 }
 
-// Publish marks the store as complete, and closes it.
+// Publish marks the store as complete, and closes it. What was moved has no events, so consumers of changes begin again.
 func (s *Store) Publish() error {
-	if err := s.define("publish", "DROP TABLE IF EXISTS SCHEMA."+unfinishedTable); err != nil {
+	if err := s.define("publish", func(tx pgx.Tx) error {
+		if err := run(tx, s.sql.of("DROP TABLE IF EXISTS SCHEMA."+unfinishedTable)); err != nil {
+			return err
+		}
+		return s.events().addGap(tx)
+	}); err != nil {
 		return err
 	}
 	return s.Close()
 }
 
-// define runs a statement that defines something.
-func (s *mover) define(what, sql string) error {
+// define calls do in a transaction.
+func (s *mover) define(what string, do func(pgx.Tx) error) error {
 	err := s.enter()
 	if err == nil {
 		defer s.calls.RUnlock()
 		err = s.try().run(func(conn *pgx.Conn) error {
-			_, err := conn.Exec(context.Background(), s.sql.of(sql))
-			return err
+			return pgx.BeginFunc(context.Background(), conn, do)
 		})
 	}
 	if err != nil {

@@ -76,3 +76,22 @@ func TestUnfinishedMove(t *testing.T) {
 	try(t, errors.Join(move.Begin(), move.Publish()))
 	open(t, o)
 }
+
+// A move adds one gap to the events, however much it assigns: consumers of changes begin again.
+func TestMoveAddsOneGap(t *testing.T) {
+	server := sharedServer(t)
+	to := options(server)
+	to.Move = pgstore.MoveTo
+	move := open(t, to)
+	try(t, move.Begin())
+	device := reading("d", 1, 1).Reading.Device
+	for from := range int64(5) {
+		try(t, move.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 10 * from, ToUnixMs: 10*from + 5}))
+	}
+	events := "SELECT count(*) FROM " + to.Schema + ".events"
+	before := queryValue[int](t, server, events)
+	try(t, move.Publish())
+	if n := queryValue[int](t, server, events); before != 1 || n != 2 {
+		t.Errorf("there are %d events before Publish and %d after it, want 1 and 2", before, n)
+	}
+}

@@ -212,7 +212,7 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	read.MaxConns = Readers
 	read.ConnConfig.OnNotice = noteWarning // of proofs
 	read.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return connectedToRead(ctx, s, conn) }
-	read.ConnConfig.DialFunc = o.Dial
+	read.ConnConfig.DialFunc = noCancel(o.Dial)
 	write.MaxConns = writers + 1 // and the sealer
 	write.AfterConnect = s.connectedToWrite
 	write.ConnConfig.DialFunc = noCancel(o.Dial)

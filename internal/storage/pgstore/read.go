@@ -317,7 +317,8 @@ func (s *reader) scanIn(ctx context.Context, conn sender, alone bool, r storage.
 			return 0, false, err
 		}
 	}
-	if err = results.QueryRow().Scan(&erasing, &signs); err != nil || erasing {
+	// A consumer of changes gets an event when the erasure is complete.
+	if err = results.QueryRow().Scan(&erasing, &signs); err != nil || erasing && alone {
 		return 0, false, cmp.Or(err, storage.ErrRemoved)
 	}
 	if uint32(signs)&^q.signs != 0 {

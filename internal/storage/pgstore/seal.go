@@ -339,12 +339,22 @@ func (s sealer) delete(ctx context.Context, tx pgx.Tx, places map[uint32][]pgtyp
 // a segment has the greatest of its readings, and those that this cluster has stored would not be found.
 var ownNumber = fmt.Sprintf("CASE WHEN r.changed < pg_snapshot_xmax(pg_current_snapshot())::text::bigint THEN r.changed ELSE %d END", firstTransaction)
 
-// due reads the first rows of each device, from a time on, that may be sealed.
+// due reads the first rows of each device, from a time on, that may be sealed. What has expired stays, until an expiry
+// has removed it: a segment has the number of its latest reading, so consumers would get it together with one that has
+// arrived since.
 func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []int64, beforeMs int64, due map[string][]dueRow) error {
 	q := s.sql.reading.Load()
+	expired, err := s.events().expired(ctx, tx)
+	if err != nil {
+		return err
+	}
+	keptMs := int64(math.MinInt64)
+	for _, x := range expired {
+		keptMs = max(keptMs, x.beforeUnixMs)
+	}
 	rows, err := tx.Query(ctx, s.sql.of(`SELECT d.device, v.signs, `+ownNumber+`, r.at, r.tab, `+q.record+` FROM unnest($1::text[], $4::bigint[]) AS d(device, from_ms) JOIN SCHEMA.devices AS v USING (device)
-		CROSS JOIN LATERAL (SELECT *, ctid AS at, tableoid AS tab FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms >= d.from_ms AND r.time_ms < $2 ORDER BY r.time_ms LIMIT $3) AS r`),
-		pgx.QueryResultFormats{pgx.BinaryFormatCode}, devices, beforeMs, sealRows, fromMs)
+		CROSS JOIN LATERAL (SELECT *, ctid AS at, tableoid AS tab FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms >= greatest(d.from_ms, $5) AND r.time_ms < $2 ORDER BY r.time_ms LIMIT $3) AS r`),
+		pgx.QueryResultFormats{pgx.BinaryFormatCode}, devices, beforeMs, sealRows, fromMs, keptMs)
 	if err != nil {
 		return err
 	}

@@ -156,8 +156,13 @@ func (r *replica) cut(device vitals.Name, subject storage.Subject, fromUnixMs, t
 // compare compares the copy with the store.
 func (c *consumer) compare(t tb, s store) {
 	t.Helper()
+	c.compareBut(t, s, s.(storage.Changes).Horizons())
+}
+
+// compareBut compares the copy with the store, without what has expired.
+func (c *consumer) compareBut(t tb, s store, expired []storage.Horizon) {
+	t.Helper()
 	ctx := context.Background()
-	expired := s.(storage.Changes).Horizons()
 	selected := func(d vitals.Name) bool {
 		return d.HasPrefix(&c.filter.Prefix) && (c.filter.Device == nil || c.filter.Device(&d))
 	}
@@ -181,12 +186,14 @@ func (c *consumer) compare(t tb, s store) {
 				t.Fatalf("in the copy, %q wears %s at %d, want %q", got, device, unixMs, want)
 			}
 		}
-		// A store may know by transactions, and not by times, which readings have expired.
+		// A store may know by transactions, and not by times, which readings have expired. It has those of the copy.
 		unknown := func(r *storage.Record) bool {
 			return slices.ContainsFunc(expired, func(h storage.Horizon) bool { return h.AtUnixMs == math.MaxInt64 && r.TimeUnixMs < h.BeforeUnixMs })
 		}
 		var want []storage.Record
+		stored := map[int64]vitals.Values{}
 		for _, r := range scanPages(t, s, allOf(text), 100) {
+			stored[r.TimeUnixMs] = r.Values
 			if c.filter.Signs != 0 {
 				r.Values = withSigns(r.Values, c.filter.Signs)
 			}
@@ -194,7 +201,15 @@ func (c *consumer) compare(t tb, s store) {
 				want = append(want, r)
 			}
 		}
-		got := slices.DeleteFunc(c.now.records.scan(allOf(text)), func(r storage.Record) bool { return unknown(&r) })
+		got := slices.DeleteFunc(c.now.records.scan(allOf(text)), func(r storage.Record) bool {
+			if !unknown(&r) {
+				return false
+			}
+			if have := stored[r.TimeUnixMs]; union(have, r.Values) != have {
+				t.Fatalf("the copy has a reading of %s at %d with values that the store lacks", text, r.TimeUnixMs)
+			}
+			return true
+		})
 		wantRecords(t, "copy of "+text, got, want)
 	}
 }
@@ -329,6 +344,22 @@ func checkCopies(t testing.TB, open func(testing.TB) Harness) {
 		rt.Repeat(actions)
 		for _, c := range all {
 			c.catchUp(rt, m.s)
+		}
+		// When all that has expired is removed, copies have nothing of it.
+		before := int64(0)
+		for _, x := range m.s.(storage.Changes).Horizons() {
+			before = max(before, x.BeforeUnixMs)
+		}
+		for more := true; more; {
+			x, err := m.s.Expire(context.Background(), before, math.MaxInt64)
+			if err != nil {
+				rt.Fatalf("Expire: %v", err)
+			}
+			more = x.More
+		}
+		for _, c := range all {
+			c.catchUp(rt, m.s)
+			c.compareBut(rt, m.s, nil)
 		}
 	})
 }
