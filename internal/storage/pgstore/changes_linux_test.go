@@ -115,6 +115,37 @@ func TestChangesOfOpenTransaction(t *testing.T) {
 	f.want("at the end", other, "")
 }
 
+// Readings are sealed while a consumer is in a pass that has not come to them, together with one that came after the pass had
+// begun. The next pass comes from memory, which has only that one.
+//
+// Its mutant is seal-beyond-pass.
+func TestChangesSealedInPass(t *testing.T) {
+	o := changesOptions(t)
+	o.SealAtLeast = 1
+	s, other := open(t, o), open(t, o)
+	ctx := context.Background()
+	mustStore(t, s, reading("d", 10, 1))
+	f := follower{t: t}
+	f.catchUp(s)
+	mustStore(t, s, reading("d", 20, 1), reading("d", 30, 1), reading("d", 40, 1))
+	page, _, err := storage.NextChanges(ctx, other, &f.cursor, &f.filter, 1)
+	try(t, err)
+	if got := describe(page); got != "d@20" {
+		t.Fatalf("the first page has %q, want d@20", got)
+	}
+	mustStore(t, s, reading("d", 35, 1))
+	_, _, err = other.Position(ctx) // and keeps it in memory
+	try(t, err)
+	n, err := pgstore.Seal(s, 100)
+	try(t, err)
+	if n == 0 {
+		t.Error("nothing was sealed")
+	}
+	if got := describe(f.catchUp(other)); !strings.Contains(got, "d@30") || !strings.Contains(got, "d@35") || !strings.Contains(got, "d@40") {
+		t.Errorf("the consumer got %q, want d@30, d@35 and d@40 in it", got)
+	}
+}
+
 // Segments become rows again while a consumer is in a pass, after the rows and before the segments.
 //
 // Its mutant is unseal-unchanged.

@@ -21,8 +21,9 @@ import (
 // The readings of a pass are divided by the numbers of their transactions into windows, which are as wide as some
 // thousand readings need: each page reads and sorts what is left of its window. Each window has two parts: rows, and then
 // segments, in the order of devices and times. A row that is sealed meanwhile is in a segment with the same number or a
-// later one. A segment that becomes rows again has changed, so the next pass delivers these. A copy has one window for
-// everything.
+// later one, perhaps one that the pass need not deliver otherwise: what follows may come from memory, which has rows as
+// they were. So there are windows of segments up to the latest number, and they have all numbers. A segment that becomes
+// rows again has changed, so what follows the pass has these. A copy has one window for everything.
 
 // A window is a part of changed readings: rows or segments with numbers from one on, of a width.
 type window struct {
@@ -62,9 +63,12 @@ func windowOf(part uint64) window {
 	return window{from: int64(part << 1 >> 9), width: uint(part >> 2 & 63), sealed: part&1 != 0, copies: part>>63 != 0}
 }
 
+// end returns the number after the window's.
+func (w *window) end() int64 { return w.from + 1<<w.width }
+
 // next moves w to the window after it. few reports that the one before had few rows and segments.
 func (w *window) next(few bool) {
-	if w.from, w.sealed = w.from+1<<w.width, false; few {
+	if w.from, w.sealed = w.end(), false; few {
 		w.width = min(w.width+2, mostWidth)
 	}
 }
@@ -444,7 +448,8 @@ type changedVisit struct {
 	*view
 	q      *readStatements
 	window window
-	end    int64 // of all windows
+	end    int64 // of all rows
+	last   int64 // of all windows
 	device vitals.Name
 	timeMs int64 // the key after which the window continues
 	prefix vitals.Name
@@ -465,7 +470,12 @@ func (v *view) changed(after storage.ChangedKey, prefix vitals.Name, visit visit
 	if continues {
 		c.window, c.device, c.timeMs = w, after.Device, after.TimeUnixMs
 	}
-	for ; c.window.from < c.end; continues = false {
+	if c.last = c.end; !c.window.copies && !c.to.IsZero() { // otherwise the transaction has the later snapshot
+		if err := c.tx.QueryRow(c.ctx, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").Scan(&c.last); err != nil {
+			return err
+		}
+	}
+	for ; c.window.from < c.last; continues = false {
 		more := true
 		var err error
 		if c.few = false; !continues && !c.window.copies {
@@ -491,13 +501,13 @@ func (v *view) changed(after storage.ChangedKey, prefix vitals.Name, visit visit
 // fit makes a window that begins narrower until it has at most mostRows and mostSegments, or is a single transaction.
 func (c *changedVisit) fit() error {
 	w := &c.window
-	for w.width > 0 && w.from+1<<(w.width-1) >= c.end {
+	for w.width > 0 && w.from+1<<(w.width-1) >= c.last {
 		w.width--
 	}
 	for ; ; w.width-- {
 		rowsFrom, late := c.ofRows()
 		var rows, segments int
-		if err := c.tx.QueryRow(c.ctx, c.q.counted, rowsFrom, c.windowEnd(), c.running(), late, w.from,
+		if err := c.tx.QueryRow(c.ctx, c.q.counted, rowsFrom, c.rowsEnd(), c.running(), late, w.from, w.end(),
 			mostRows+1, mostSegments+1).Scan(&rows, &segments); err != nil {
 			return err
 		}
@@ -508,8 +518,8 @@ func (c *changedVisit) fit() error {
 	}
 }
 
-// windowEnd returns the number after the window's.
-func (c *changedVisit) windowEnd() int64 { return min(c.window.from+1<<c.window.width, c.end) }
+// rowsEnd returns the number after those of the window's rows.
+func (c *changedVisit) rowsEnd() int64 { return min(c.window.end(), c.end) }
 
 // running returns the transactions that to does not see.
 func (c *changedVisit) running() []int64 { return append([]int64{}, c.toSeen.running...) } // not nil
@@ -517,7 +527,7 @@ func (c *changedVisit) running() []int64 { return append([]int64{}, c.toSeen.run
 // ofRows returns which numbers of the window rows have that are to be delivered: from one on, and some before it. A row
 // has a number that from does not see.
 func (c *changedVisit) ofRows() (from int64, late []int64) {
-	return max(c.window.from, c.fromSeen.next), c.fromSeen.late(&c.toSeen, c.window.from, c.windowEnd())
+	return max(c.window.from, c.fromSeen.next), c.fromSeen.late(&c.toSeen, c.window.from, c.rowsEnd())
 }
 
 // arguments returns the parameters that all statements have, after the binary format: the bounds of the prefix, and the
@@ -536,10 +546,10 @@ func (c *changedVisit) rows() (more bool, err error) {
 		sql, args := c.q.copied, c.arguments()
 		if !c.window.copies {
 			from, late := c.ofRows()
-			if from >= c.windowEnd() && len(late) == 0 {
+			if from >= c.rowsEnd() && len(late) == 0 {
 				return true, nil
 			}
-			sql, args = c.q.changedIn, append(args, from, c.windowEnd(), c.running(), late)
+			sql, args = c.q.changedIn, append(args, from, c.rowsEnd(), c.running(), late)
 		}
 		rows, err := c.tx.Query(c.ctx, sql, append(args, chunkChanged)...)
 		if err != nil {
@@ -630,7 +640,7 @@ func (c *changedVisit) segments() (more bool, err error) {
 func (c *changedVisit) someSegments(limit int) (whole, more bool, err error) {
 	sql, args := c.q.copiedSegments, c.arguments()
 	if !c.window.copies {
-		sql, args = c.q.changedSegments, append(args, c.window.from, c.windowEnd(), c.running())
+		sql, args = c.q.changedSegments, append(args, c.window.from, c.window.end())
 	}
 	rows, err := c.tx.Query(c.ctx, sql, append(args, limit)...)
 	if err != nil {

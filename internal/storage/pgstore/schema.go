@@ -525,14 +525,14 @@ func (q *statements) changes(r *readStatements) {
 		strings.ReplaceAll(fmt.Sprintf(key, "time_ms"), "x.", "r.") + " ORDER BY r.device, r.time_ms LIMIT $5")
 	segments := "SELECT x.* FROM SCHEMA.segments AS x WHERE " + fmt.Sprintf(key, "last_ms")
 	read = "SELECT s.device, s.changed, " + r.segment + " FROM s ORDER BY s.device, s.first_ms, s.last_ms"
-	r.changedSegments = q.of("WITH s AS MATERIALIZED (" + segments + " AND " + fmt.Sprintf(inWindow, 5, 6, 7) + ") " + read + " LIMIT $8")
+	r.changedSegments = q.of("WITH s AS MATERIALIZED (" + segments + " AND x.changed >= $5 AND x.changed < $6) " + read + " LIMIT $7")
 	r.copiedSegments = q.of("SELECT s.device, " + strings.ReplaceAll(ownNumber, "r.", "s.") + ", " + r.segment + " FROM SCHEMA.segments AS s WHERE " +
 		strings.ReplaceAll(fmt.Sprintf(key, "last_ms"), "x.", "s.") + " ORDER BY s.device, s.first_ms, s.last_ms LIMIT $5")
 	// What is MATERIALIZED is planned as if all of it was read: a LIMIT within it might make PostgreSQL read the table.
 	r.counted = q.of("WITH r AS MATERIALIZED (SELECT 1 FROM SCHEMA.readings AS x WHERE " + fmt.Sprintf(inWindow, 1, 2, 3) +
 		" UNION ALL SELECT 1 FROM SCHEMA.readings AS x WHERE " + fmt.Sprintf(late, 4) +
-		"), s AS MATERIALIZED (SELECT 1 FROM SCHEMA.segments AS x WHERE " + fmt.Sprintf(inWindow, 5, 2, 3) +
-		") SELECT (SELECT count(*) FROM (SELECT FROM r LIMIT $6) AS r), (SELECT count(*) FROM (SELECT FROM s LIMIT $7) AS s)")
+		"), s AS MATERIALIZED (SELECT 1 FROM SCHEMA.segments AS x WHERE x.changed >= $5 AND x.changed < $6" +
+		") SELECT (SELECT count(*) FROM (SELECT FROM r LIMIT $7) AS r), (SELECT count(*) FROM (SELECT FROM s LIMIT $8) AS s)")
 }
 
 // remembered is the condition that state and marks have at least what a server, $1, knows: the numbers of its slots, $5, the
