@@ -146,6 +146,35 @@ func TestChangesSealedInPass(t *testing.T) {
 	}
 }
 
+// What is sealed during a pass together with readings that follow an event comes after the event.
+func TestChangesSealedAfterEvent(t *testing.T) {
+	o := changesOptions(t)
+	o.SealAtLeast = 1
+	s, other := open(t, o), open(t, o)
+	ctx := context.Background()
+	mustStore(t, s, reading("d", 10, 1))
+	f := follower{t: t}
+	f.catchUp(s)
+	mustStore(t, s, reading("d", 20, 1), reading("d", 30, 1), reading("d", 40, 1))
+	page, _, err := storage.NextChanges(ctx, other, &f.cursor, &f.filter, 1)
+	try(t, err)
+	if got := describe(page); got != "d@20" {
+		t.Fatalf("the first page has %q, want d@20", got)
+	}
+	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 50, ToUnixMs: storage.OpenEnd}))
+	mustStore(t, s, reading("d", 60, 1), reading("d", 70, 1), reading("d", 80, 1))
+	n, err := pgstore.Seal(s, 100)
+	try(t, err)
+	if n == 0 {
+		t.Error("nothing was sealed")
+	}
+	got := describe(f.catchUp(other))
+	before, after, _ := strings.Cut(got, "2 ")
+	if strings.Contains(before, "d@60") || !strings.Contains(got, "d@30") || !strings.Contains(got, "d@40") || !strings.Contains(after, "d@60") || !strings.Contains(after, "d@70") {
+		t.Errorf("the consumer got %q, want d@30 and d@40, and the assignment (2) before d@60 and d@70", got)
+	}
+}
+
 // Segments become rows again while a consumer is in a pass, after the rows and before the segments.
 //
 // Its mutant is unseal-unchanged.
@@ -525,6 +554,29 @@ func TestChangesExpiredSealed(t *testing.T) {
 	}
 	f := follower{t: t}
 	f.want("copy", s, "7 5 d@25 d@26 d@85 d@90 d@84 8")
+}
+
+// What has expired, and was not removed yet, does not come again when its segment becomes rows for a late reading.
+func TestChangesExpiredUnsealed(t *testing.T) {
+	o := changesOptions(t)
+	o.SealAtLeast = 1
+	s, ctx := open(t, o), context.Background()
+	mustStore(t, s, reading("a", 10, 1), reading("a", 20, 1), reading("d", 70, 1), reading("d", 85, 1), reading("d", 86, 1))
+	n, err := pgstore.Seal(s, 90)
+	try(t, err)
+	if n != 3 {
+		t.Errorf("%d readings were sealed, want a@10, d@70 and d@85", n)
+	}
+	f := follower{t: t}
+	f.catchUp(s)
+	x, err := s.Expire(ctx, 80, 1)
+	try(t, err)
+	if !x.More {
+		t.Fatalf("%d readings were removed, want some to be left", x.Readings)
+	}
+	f.want("expiry", s, "5")
+	mustStore(t, s, reading("d", 82, 1))
+	f.want("late", s, "d@82 d@85")
 }
 
 // A consumer gets what an assignment reaches back to, although its device is being erased: the event follows.

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -164,10 +163,5 @@ func (q *statements) removeDue(tx pgx.Tx, p *expiryPlan, beforeUnixMs int64) (re
 		CROSS JOIN LATERAL (SELECT r.time_ms FROM SCHEMA.readings AS r
 			WHERE r.device = k.device AND r.time_ms < until.ms ORDER BY r.time_ms LIMIT $3) AS due
 		WHERE r.device = k.device AND r.time_ms = due.time_ms`), p.devices, beforeUnixMs, p.rows)
-	if err == nil && len(p.unseal.devices) > 0 {
-		// Consumers do not get what has expired and is left, though the transaction has made rows of it.
-		_, err = tx.Exec(ctx, q.of(fmt.Sprintf(`UPDATE SCHEMA.readings SET changed = %d
-			WHERE device = ANY($1) AND time_ms < $2 AND changed = `+transaction, firstTransaction)), p.devices, beforeUnixMs)
-	}
 	return inWhole + inCut + tag.RowsAffected(), err
 }

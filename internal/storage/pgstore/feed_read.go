@@ -470,8 +470,10 @@ func (v *view) changed(after storage.ChangedKey, prefix vitals.Name, visit visit
 	if continues {
 		c.window, c.device, c.timeMs = w, after.Device, after.TimeUnixMs
 	}
+	// What follows comes from tables if there is an event after the pass, and must come after it.
 	if c.last = c.end; !c.window.copies && !c.to.IsZero() { // otherwise the transaction has the later snapshot
-		if err := c.tx.QueryRow(c.ctx, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").Scan(&c.last); err != nil {
+		if err := c.tx.QueryRow(c.ctx, c.f.sql.of(`SELECT CASE WHEN EXISTS (SELECT FROM SCHEMA.events WHERE number > $1) THEN $2
+			ELSE pg_snapshot_xmax(pg_current_snapshot())::text::bigint END`), int64(c.to.Event), c.end).Scan(&c.last); err != nil {
 			return err
 		}
 	}
@@ -640,7 +642,7 @@ func (c *changedVisit) segments() (more bool, err error) {
 func (c *changedVisit) someSegments(limit int) (whole, more bool, err error) {
 	sql, args := c.q.copiedSegments, c.arguments()
 	if !c.window.copies {
-		sql, args = c.q.changedSegments, append(args, c.window.from, c.window.end())
+		sql, args = c.q.changedSegments, append(args, c.window.from, min(c.window.end(), c.last))
 	}
 	rows, err := c.tx.Query(c.ctx, sql, append(args, limit)...)
 	if err != nil {

@@ -245,11 +245,15 @@ FROM SCHEMA.segments AS s CROSS JOIN LATERAL ` + flat + ` CROSS JOIN LATERAL gen
 CREATE OR REPLACE FUNCTION SCHEMA.readings_between(from_ms bigint, to_ms bigint) RETURNS SETOF SCHEMA.all_readings LANGUAGE sql STABLE PARALLEL SAFE ROWS 1000 AS
 	'SELECT * FROM SCHEMA.all_readings AS r WHERE r.stored_to_ms >= $1 AND r.stored_from_ms < $2 AND r.time_ms >= $1 AND r.time_ms < $2';
 
--- rows_of returns the readings of a segment as rows that the transaction has changed: consumers of changes find what moves.
+-- rows_of returns the readings of a segment as rows that the transaction has changed: consumers of changes find what moves. What has expired
+-- since they were changed they do not get again.
 CREATE OR REPLACE FUNCTION SCHEMA.rows_of(segment SCHEMA.segments) RETURNS SETOF SCHEMA.readings LANGUAGE sql STABLE ROWS 500 AS $$
-SELECT s.device, ` + timeMs + ", " + timeMs + ` + s.delay_ms + SCHEMA.number_at(b.delays, i), ` + transaction + `, nullif(s.completed_ms + SCHEMA.number_at(b.completed, i), 0), s.utc_offset, s.shared, s.gateway,
+SELECT s.device, ` + timeMs + ", " + timeMs + ` + s.delay_ms + SCHEMA.number_at(b.delays, i),
+	CASE WHEN ` + timeMs + ` < x.before_ms THEN ` + fmt.Sprint(firstTransaction) + ` ELSE ` + transaction + ` END, nullif(s.completed_ms + SCHEMA.number_at(b.completed, i), 0), s.utc_offset, s.shared, s.gateway,
 	` + q.each(signs, "SCHEMA.number_at(b.NAME, i)::integer", ", ") + `
-FROM (SELECT ($1).* OFFSET 0) AS s CROSS JOIN LATERAL ` + flat + ` CROSS JOIN LATERAL generate_series(0, s.n - 1) AS i $$;
+FROM (SELECT ($1).* OFFSET 0) AS s CROSS JOIN LATERAL ` + flat + `
+	CROSS JOIN LATERAL (SELECT max(e.to_ms) AS before_ms FROM SCHEMA.events AS e WHERE e.kind = 5 AND e.changed > s.changed) AS x
+	CROSS JOIN LATERAL generate_series(0, s.n - 1) AS i $$;
 
 -- cut_segments removes the first readings of segments, given by device, last_ms, n and how many, and returns how many there were. It updates the
 -- segments: a transaction that waits for one would not find another row in its place. TestCutBesideLate checks it.
