@@ -37,10 +37,10 @@ type alertsTestCommand struct {
 	readerFlags `embed:""`
 }
 
-// Bounds of a replay.
+// Bounds of a replay of one device, which is in memory.
 const (
-	maxReplayed = 1 << 20        // readings of a device, which are in memory
-	maxAhead    = 24 * time.Hour // of the times of readings, before they arrive: more than serve --max-ahead usually is
+	maxReplayed = 1 << 20 // readings
+	maxFired    = 1 << 17 // alerts
 )
 
 // A readings reads the readings of devices.
@@ -102,41 +102,22 @@ func (c *alertsTestCommand) replay(ctx context.Context, from readings, rules []a
 	if c.To != nil {
 		until = int64(*c.To)
 	}
-	within := storage.Range{FromUnixMs: max(0, int64(c.From)-alert.Memory(rules).Milliseconds()), ToUnixMs: min(max(until, until+maxAhead.Milliseconds()), vitals.MaxTimeUnixMs)}
-	// The reading before: the device may have been silent since.
-	before := storage.Range{ToUnixMs: within.FromUnixMs, Descending: true}
+	p := alert.Replay{
+		Rules: rules, FromUnixMs: int64(c.From), UntilUnixMs: until, MostReadings: maxReplayed, MostAlerts: maxFired, Read: from.records,
+	}
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	var devices, alerts, late int
 	one := func(device vitals.Name) error {
-		within.Device, before.Device = device, device
-		var records []storage.Record
-		add := func(r *storage.Record) error {
-			if r.ReceivedUnixMs >= until {
-				return nil // what the server did not have yet
-			}
-			if len(records) == maxReplayed {
-				return fmt.Errorf("%s has more than %d readings: replay fewer with --from and --to", device, maxReplayed)
-			}
-			records = append(records, *r)
-			return nil
+		found, err := p.Of(ctx, device)
+		if errors.Is(err, alert.ErrTooMany) {
+			return fmt.Errorf("%s has more than %d readings, or %d alerts: replay fewer with --from and --to",
+				device, maxReplayed, maxFired)
 		}
-		if before.ToUnixMs > 0 {
-			if err := from.records(ctx, before, add); err != nil {
-				return err
-			}
-		}
-		if err := from.records(ctx, within, add); err != nil {
-			return err
-		}
-		episodes, n, err := alert.Replay(ctx, rules, device, records, until)
 		if err != nil {
 			return err
 		}
-		devices, late = devices+1, late+n
-		for _, e := range episodes {
-			if e.ResolvedUnixMs != 0 && e.ResolvedUnixMs < int64(c.From) {
-				continue
-			}
+		devices, late = devices+1, late+found.Late
+		for _, e := range found.Episodes {
 			f := fired{device.String(), e.Rule.Name, e.Rule.Field, utc(e.SinceUnixMs), utc(e.FiredUnixMs), ""}
 			if e.ResolvedUnixMs != 0 {
 				f.Resolved = utc(e.ResolvedUnixMs)
@@ -188,20 +169,7 @@ func (s stoppedServer) devices(ctx context.Context, visit func(vitals.Name) erro
 }
 
 func (s stoppedServer) records(ctx context.Context, r storage.Range, visit func(*storage.Record) error) error {
-	page := make([]storage.Record, 1024)
-	if r.Descending {
-		page = page[:1]
-	}
-	for {
-		n, err := s.db.Scan(ctx, r, page)
-		for i := 0; i < n && err == nil; i++ {
-			r.FromUnixMs = page[i].TimeUnixMs + 1
-			err = visit(&page[i])
-		}
-		if err != nil || n < len(page) || r.Descending {
-			return err
-		}
-	}
+	return alert.ReadFrom(s.db.Scan)(ctx, r, visit)
 }
 
 // A runningServer reads from a server. Signs that are not in the table are left out.

@@ -76,7 +76,7 @@ func TestReplayBound(t *testing.T) {
 	var out, errs strings.Builder
 	from := &endless{n: 10 * maxReplayed}
 	err := new(alertsTestCommand).replay(t.Context(), from, rules, stdio{in: strings.NewReader(""), out: &out, err: &errs})
-	if err == nil || err.Error() != "ward3-1 has more than 1048576 readings: replay fewer with --from and --to" {
+	if err == nil || err.Error() != "ward3-1 has more than 1048576 readings, or 131072 alerts: replay fewer with --from and --to" {
 		t.Error(err)
 	}
 	if from.visited != maxReplayed+1 || out.Len() > 0 {

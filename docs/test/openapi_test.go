@@ -284,6 +284,7 @@ func driveOpen(t *testing.T, seen *seen) {
 	other.want(501, "GET", "/v1/changes", "")
 	other = client{description: describe(t, serve(t).url, seen)}
 	other.want(410, "GET", "/v1/changes?after="+page.Next, "")
+	driveAlerts(t, seen)
 	c.want(400, "POST", "/v1/changes", `{"subject":1}`)
 	const ofSubject = `{"subject":"P-17"}`
 	for _, rest := range []string{"readings?limit=1", "aggregates?step=1h", "latest"} {
@@ -350,6 +351,42 @@ func driveOpen(t *testing.T, seen *seen) {
 	c.files()
 	c.follow()
 	c.fillReads()
+}
+
+// driveAlerts drives a server with rules, and a device whose patient was changed during an alert.
+func driveAlerts(t *testing.T, seen *seen) {
+	rules := filepath.Join(t.TempDir(), "alerts.toml")
+	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"Low\"\nsign = \"spo2_pct\"\nbelow = 90\nlabels = { severity = \"page\" }\n"), 0o600))
+	s := serve(t, "--insecure", "--alerts="+rules)
+	c := client{description: describe(t, s.url, seen)}
+	now := time.Now()
+	ago := func(seconds int) string {
+		return now.Add(time.Duration(-seconds) * time.Second).UTC().Format("2006-01-02T15:04:05.000Z")
+	}
+	for _, seconds := range []int{4, 2} {
+		c.want(200, "POST", "/v1/readings", fmt.Sprintf(`{"device":"ppg-1","time":%q,"spo2_pct":80}`, ago(seconds)))
+	}
+	for subject, from := range map[string]int{"P-1": 5, "P-2": 3} {
+		body := fmt.Sprintf(`{"device":"ppg-1","subject":%q,"from":%q,"to":%q}`, subject, ago(from), ago(from-2))
+		resp, err := http.Post(s.admin+"/admin/subject/assign", "application/json", strings.NewReader(body))
+		try(t, err)
+		resp.Body.Close()
+		if resp.StatusCode/100 != 2 {
+			t.Fatal(resp.Status)
+		}
+	}
+	text := ""
+	for !strings.Contains(text, `"total":2`) { // what has arrived in this millisecond is not known
+		text = c.want(200, "GET", "/v1/alerts?device=ppg-1&from=-1h&to=now&tz=Europe/Berlin&limit=10", "")
+		if t.Failed() || time.Since(now) > time.Minute {
+			t.Fatal(text)
+		}
+	}
+	for _, part := range []string{`"subject":"P-1","since"`, `"subject":"P-2","since"`, `"fired"`, `"ended"`, `"severity"`} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%s is not in %s", part, text)
+		}
+	}
 }
 
 // files fetches the page and all its files.
@@ -461,7 +498,7 @@ func (c client) fillReads() {
 	}
 	done := make(chan bool)
 	targets := []string{"/v1/subjects/readings", "/v1/subjects/aggregates?step=1h", "/v1/subjects/latest",
-		"/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/devices", "/v1/devices/long", "/v1/devices/long/readings", "/v1/devices/long/aggregates?step=1h"}
+		"/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/alerts?device=long&from=-1d", "/v1/devices", "/v1/devices/long", "/v1/devices/long/readings", "/v1/devices/long/aggregates?step=1h"}
 	for _, target := range targets {
 		go func() {
 			defer func() { done <- true }()

@@ -144,7 +144,7 @@ const (
 	beginning order = iota // it has an alert about values that begins if the store does not contradict it
 	differs                // its runs may differ from what is stored
 	silence                // it seems to be silent or gone, as all devices of a network may at once
-	perhaps                // there may be values that are not known; see share
+	perhaps                // there may be values that are not known; see seldom
 	numOrders
 )
 

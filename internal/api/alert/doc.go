@@ -10,7 +10,9 @@
 //     it has no room for is read from the store.
 //   - An assignment neither begins nor ends an alert: alerts are of devices. Clients who see who wears a device are
 //     shown the part of an alert that lies in the present assignment.
-//   - No measured value and no subject is in an alert, or kept.
+//   - A past alert is evaluated when it is asked for, by the rules in force: [Replay]. It is divided where assignments of
+//     its device begin and end, and each part names its subject, as readings do.
+//   - No measured value is in an alert, and no subject in an active one. Neither is kept.
 //
 // # Goroutines and locks
 //
@@ -22,6 +24,7 @@
 // # Bounds
 //
 // 32 bytes for each device and rule and 200 for each device, within Options.MaxBytes; up to 200 more for each device with alerts; an inbox of readings, maxChanges alerts that have begun or ended.
+// MaxReplays evaluations of past alerts at a time, of up to MaxReplayed readings.
 //
 // # Not here
 //

@@ -23,7 +23,7 @@ const (
 	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
 	gatherLost  = time.Second            // while more than maxOffered are published: this costs next to nothing, and what the inbox holds counts as lost
 	settleEvery = 5 * time.Second        // silence is noticed this late
-	share       = 100                    // evaluating updates, sweeps, and reading runs again, each take a hundredth of the time
+	seldom      = 100                    // evaluating updates, sweeps, and reading runs again, each take a hundredth of the time
 	sweepAtMost = 5 * time.Minute        // but sweeps are made so often
 	readFor     = 500 * time.Millisecond // after this, devices are left for the next round, so that others do not wait
 	rereadFor   = 10 * time.Millisecond  // a little at a time, so that the share is a hundredth of each second, and not of a minute
@@ -170,6 +170,13 @@ func (e *Engine) SetRules(rules []Rule) error {
 	return nil
 }
 
+// rulesOf returns the rules in force, which must not be modified.
+func rulesOf(e *Engine) []Rule {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.board.rules
+}
+
 // Refresh returns once all devices were compared with a store to which other servers write, so that what
 // they have stored until now is known; or after refreshFor.
 func (e *Engine) Refresh(ctx context.Context) {
@@ -230,7 +237,7 @@ func (e *Engine) Run(ctx context.Context) {
 			})
 			all, sweptAt, e.reread = true, time.Now(), 0
 			took = sweptAt.Sub(now) - turns
-			if sweepAt = now.Add(max(e.opt.SweepEvery, min(share*took, sweepAtMost))); !ok {
+			if sweepAt = now.Add(max(e.opt.SweepEvery, min(seldom*took, sweepAtMost))); !ok {
 				sweepAt = now.Add(settleEvery)
 			}
 		}
@@ -268,11 +275,11 @@ func (e *Engine) Run(ctx context.Context) {
 		began := time.Now()
 		tooMany, lost := e.offered.Load() > maxOffered, false
 		buf, lost = e.take(buf)
-		if gather = min(max(gatherLeast, share*time.Since(began)), gatherFor); tooMany { // and not because the inbox does not hold what matters of gatherLost
+		if gather = min(max(gatherLeast, seldom*time.Since(began)), gatherFor); tooMany { // and not because the inbox does not hold what matters of gatherLost
 			gather = gatherLost
 		}
 		if lost {
-			if soon := sweptAt.Add(share * (took + e.reread)); soon.Before(sweepAt) {
+			if soon := sweptAt.Add(seldom * (took + e.reread)); soon.Before(sweepAt) {
 				sweepAt = soon
 			}
 		}

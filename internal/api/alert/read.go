@@ -215,7 +215,7 @@ func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) 
 		e.read(ctx, doubts, until)
 		took := time.Since(rereads)
 		e.reread += took
-		e.rereadAt = time.Now().Add((share - 1) * took)
+		e.rereadAt = time.Now().Add((seldom - 1) * took)
 	}
 	return done
 }

@@ -13,6 +13,17 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+// replayAll replays records, which are in ascending order.
+func replayAll(
+	t *testing.T, rules []Rule, device vitals.Name, records []storage.Record, untilUnixMs int64,
+) (episodes []Episode, late int, err error) {
+	h := newHistory(rules, device)
+	for i := range records {
+		h.add(&records[i])
+	}
+	return h.replay(t.Context(), rules, untilUnixMs, 1000)
+}
+
 // At each moment of a replay, those alerts are active that the definition has for what had arrived by
 // then.
 func TestReplay(t *testing.T) {
@@ -53,7 +64,7 @@ func TestReplay(t *testing.T) {
 		}
 		for range 20 {
 			until := begin + rng.Int64N(now+100*60*minute-begin)
-			episodes, _, err := Replay(t.Context(), m.rules, device, records, until)
+			episodes, _, err := replayAll(t, m.rules, device, records, until)
 			try(t, err)
 			var got, want []string
 			for _, e := range episodes {
@@ -98,7 +109,7 @@ func TestReplayTimes(t *testing.T) {
 		add(m, 60, 85_00) // these are too late, and do not end the silence
 	}
 	add(61, 61, 97_00)
-	episodes, late, err := Replay(t.Context(), rules, name(t, "d"), records, 600*minute)
+	episodes, late, err := replayAll(t, rules, name(t, "d"), records, 600*minute)
 	try(t, err)
 	slices.SortStableFunc(episodes, func(a, b Episode) int { return cmp.Compare(a.FiredUnixMs, b.FiredUnixMs) })
 	var got []string
@@ -110,7 +121,7 @@ func TestReplayTimes(t *testing.T) {
 		t.Errorf("got %q and %d late readings, want %q and 10", got, late, want)
 	}
 	const centuries = 10_000_000_000_000 // more than a time.Duration has
-	if episodes, _, err = Replay(t.Context(), lowOnly, name(t, "d"), records[:1], centuries); err != nil || len(episodes) != 1 || episodes[0].ResolvedUnixMs != minute+Lasts.Milliseconds() {
+	if episodes, _, err = replayAll(t, lowOnly, name(t, "d"), records[:1], centuries); err != nil || len(episodes) != 1 || episodes[0].ResolvedUnixMs != minute+Lasts.Milliseconds() {
 		t.Errorf("after centuries: %+v, %v", episodes, err)
 	}
 }
@@ -127,7 +138,7 @@ func TestReplayTogether(t *testing.T) {
 	}
 	rule := lowOnly[0]
 	rule.Values = 2
-	episodes, _, err := Replay(t.Context(), []Rule{rule}, name(t, "d"), records, begin+2*gap)
+	episodes, _, err := replayAll(t, []Rule{rule}, name(t, "d"), records, begin+2*gap)
 	if err != nil || len(episodes) != 1 || episodes[0].SinceUnixMs != begin+gap || episodes[0].FiredUnixMs != begin+gap+1 || episodes[0].ResolvedUnixMs != 0 {
 		t.Errorf("got %+v, %v", episodes, err)
 	}

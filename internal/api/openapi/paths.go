@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
@@ -205,14 +206,20 @@ func (d *describer) paths() object {
 			problems: refusals,
 		}),
 		alert.Path: d.get(operation{
-			id: "listAlerts", summary: "The active alerts", right: "read",
-			description: "Lists the alerts that are active by the rules of this server, the newest first; without rules there are none. A token for some devices lists only theirs. " + alert.Notice,
+			id: "listAlerts", summary: "The active alerts, or those of a device in a range", right: "read",
+			description: "Lists the alerts that are active by the rules of this server, the newest first; without rules there are none. A token for some devices lists only theirs. " +
+				"With from, to or tz, it lists those of one device that were active in a range of at most " + number(int(alert.MaxRange/(24*time.Hour))) +
+				" days, by today's rules over what is stored; each is divided where an assignment of the device begins or ends. " +
+				"At most " + number(alert.MaxReplayed) + " readings are evaluated, those before the range on which its alerts depend included. " + alert.Notice,
 			params: []object{
-				inQuery("device", "Only alerts of this device; may be repeated.", listed),
+				inQuery("device", "Only alerts of this device; may be repeated, but not with from, to or tz, which need one.", listed),
+				inQuery("from", "Begin of the range, inclusive: "+times, timeParam),
+				inQuery("to", "End of the range, exclusive: as from. Default: now.", timeParam),
+				tz(" in which dates in from and to begin."),
 				limit("alerts", alert.DefaultLimit, alert.MaxLimit),
 			},
-			answers:  object{"200": ok("The active alerts, the newest first.", object{jsonType: ref("schemas", "Alerts")})},
-			problems: refusals,
+			answers:  object{"200": ok("The alerts, the newest first.", object{jsonType: ref("schemas", "Alerts")})},
+			problems: reading,
 		}),
 		"/v1/system": d.get(operation{
 			id: "getSystem", summary: "Metrics that the page shows, at most a second old, and their last hour", right: "read",

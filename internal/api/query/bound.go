@@ -36,9 +36,10 @@ type waiter struct {
 }
 
 // NewBound returns a Bound with n places.
-func NewBound(n int) *Bound { return newBound(n, share.Places) }
+func NewBound(n int) *Bound { return NewBoundOf(n, share.Places) }
 
-func newBound(n int, kind share.Resource) *Bound { return &Bound{left: n, most: n, kind: kind} }
+// NewBoundOf returns a Bound with n places, which clients hold as a resource.
+func NewBoundOf(n int, kind share.Resource) *Bound { return &Bound{left: n, most: n, kind: kind} }
 
 // BusyFor returns the Retry-After of the answer to a request that got no place. It is jittered, so that clients that were rejected
 // together do not retry together.

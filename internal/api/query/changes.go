@@ -57,7 +57,7 @@ type Feed struct {
 
 // NewFeed returns a Feed of the handler's store. If changes is nil, the store keeps none, and requests are answered so.
 func NewFeed(h *Handler, changes storage.Changes) *Feed {
-	f := &Feed{h: h, store: changes, waiting: newBound(MaxWaiting, share.Streams), reading: make(chan struct{}, 4), stop: make(chan struct{})}
+	f := &Feed{h: h, store: changes, waiting: NewBoundOf(MaxWaiting, share.Streams), reading: make(chan struct{}, 4), stop: make(chan struct{})}
 	f.Drain = sync.OnceFunc(func() { close(f.stop) })
 	return f
 }

@@ -57,7 +57,7 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	h := &Handler{reader: reader, lister: lister, opt: opt, parquet: newBound(maxParquet, share.Parquet),
+	h := &Handler{reader: reader, lister: lister, opt: opt, parquet: NewBoundOf(maxParquet, share.Parquet),
 		ordering: make(chan struct{}, 1)}
 	h.limits = limitsText(&opt)
 	for f := range Format(len(formatNames)) {

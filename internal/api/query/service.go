@@ -136,26 +136,50 @@ func (s *Service) Admit(w http.ResponseWriter, r *http.Request) (access gate.Acc
 	return access, leave, ok
 }
 
-// AdmitList admits a request for a list with the parameters device, which may be repeated, and limit, or answers it. No
-// devices mean all that the token covers. If ok is true, the caller must call leave at the end of the request.
-func (s *Service) AdmitList(w http.ResponseWriter, r *http.Request, defaultLimit, maxLimit int) (access gate.Access, devices []vitals.Name, limit int, leave func(), ok bool) {
-	if access, leave, ok = s.Admit(w, r); !ok {
-		return access, nil, 0, nil, false
+// A List is a request for a list of what concerns devices.
+type List struct {
+	DefaultLimit, MaxLimit int
+
+	// Times, if not nil, reads the parameters from, to and tz of a request, which has no others than device and limit.
+	Times *Times
+
+	// What AdmitList sets: who asks; the devices, none of which mean all that the token covers; the number of things;
+	// and the times, which are 0 and [storage.OpenEnd] if they are missing, and whether there is a parameter of Times.
+	Access               gate.Access
+	Devices              []vitals.Name
+	Limit                int
+	FromUnixMs, ToUnixMs int64
+	Timed                bool
+}
+
+// AdmitList admits a request for a list with the parameters device, which may be repeated, and limit, or answers it.
+// If ok is true, the caller must call leave at the end of the request.
+func (s *Service) AdmitList(w http.ResponseWriter, r *http.Request, l *List) (leave func(), ok bool) {
+	if l.Access, leave, ok = s.Admit(w, r); !ok {
+		return nil, false
 	}
-	p := ReadParams(r.URL.RawQuery, []string{"device"}, "limit")
-	if devices, limit = p.Names("device"), p.Limit(defaultLimit, maxLimit); p.Count("device") > MaxListed {
+	known := []string{"limit"}
+	if l.Times != nil {
+		known = []string{"from", "to", "tz", "limit"}
+	}
+	p := ReadParams(r.URL.RawQuery, []string{"device"}, known...)
+	if l.Devices, l.Limit = p.Names("device"), p.Limit(l.DefaultLimit, l.MaxLimit); p.Count("device") > MaxListed {
 		p.fail("device", fmt.Sprintf("given more than %d times", MaxListed))
+	}
+	if l.Times != nil {
+		l.Timed = p.Count("from")+p.Count("to")+p.Count("tz") > 0
+		l.FromUnixMs, l.ToUnixMs = newTimeReader(p, l.Times.NowUnixMs, l.Times.Limits).span(p)
 	}
 	if ok = p.Err == nil; !ok {
 		s.Fail(w, r, p.Err)
 	}
-	for i := 0; i < len(devices) && ok; i++ {
-		ok = s.Covers(w, r, &access, &devices[i])
+	for i := 0; i < len(l.Devices) && ok; i++ {
+		ok = s.Covers(w, r, &l.Access, &l.Devices[i])
 	}
 	if !ok {
 		leave()
 	}
-	return access, devices, limit, leave, ok
+	return leave, ok
 }
 
 // Enter takes a place of a Bound, or answers the request.

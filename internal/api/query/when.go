@@ -16,10 +16,19 @@ type timeReader struct {
 	limits    *vitals.Limits
 }
 
-// times returns the timeReader of a request, with the zone in the parameter tz, by default
-// UTC.
+// Times are what the times in a request depend on.
+type Times struct {
+	NowUnixMs int64
+	Limits    *vitals.Limits
+}
+
 func (h *Handler) times(p *Params) timeReader {
-	c := timeReader{h.opt.Now().UnixMilli(), time.UTC, &h.opt.Limits}
+	return newTimeReader(p, h.opt.Now().UnixMilli(), &h.opt.Limits)
+}
+
+// newTimeReader returns the timeReader of a request, with the zone in the parameter tz, by default UTC.
+func newTimeReader(p *Params, nowUnixMs int64, limits *vitals.Limits) timeReader {
+	c := timeReader{nowUnixMs, time.UTC, limits}
 	text, ok := p.get("tz")
 	// A + in a query is a space, and some zones have one, such as Etc/GMT+5.
 	if name := strings.ReplaceAll(text, " ", "+"); ok && name != "UTC" {

@@ -42,19 +42,21 @@ type listed struct {
 // there are in total. Nor does it see those of clients that may not write for the device: another tenant
 // could make them up.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	access, devices, limit, leave, ok := h.opt.AdmitList(w, r, DefaultLimit, Max)
+	list := query.List{DefaultLimit: DefaultLimit, MaxLimit: Max}
+	leave, ok := h.opt.AdmitList(w, r, &list)
 	if !ok {
 		return
 	}
 	defer leave()
-	newest, total := h.list.Newest(limit, func(r *Rejection) bool {
-		return access.Covers(&r.Device) && (!r.Foreign || access.CoversAll()) && (len(devices) == 0 || slices.Contains(devices, r.Device))
+	newest, total := h.list.Newest(list.Limit, func(r *Rejection) bool {
+		return list.Access.Covers(&r.Device) && (!r.Foreign || list.Access.CoversAll()) &&
+			(len(list.Devices) == 0 || slices.Contains(list.Devices, r.Device))
 	})
 	body := struct {
 		Rejections []listed `json:"rejections"`
 		Total      *uint64  `json:"total,omitempty"`
 	}{Rejections: make([]listed, 0, len(newest))}
-	if access.CoversAll() {
+	if list.Access.CoversAll() {
 		body.Total = &total
 	}
 	for i := range newest {

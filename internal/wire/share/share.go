@@ -17,6 +17,7 @@ const (
 	Memory               // bytes
 	Places               // of requests that read
 	Parquet              // pages in Parquet; each has a place, too
+	Replays              // of alerts; each has a place, too
 	Streams              // of live readings
 	numResources
 )

@@ -1,0 +1,123 @@
+package alert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+)
+
+// Bounds of the alerts of a range.
+const (
+	MaxRange    = 31 * 24 * time.Hour
+	MaxReplayed = 1 << 19 // readings of 33 bytes, and 4 for each value that rules are about; twice that while they are read
+	MaxReplays  = 2       // at a time
+	MaxPast     = 1 << 14 // alerts, while the readings are evaluated
+	replayFor   = 10 * time.Second
+)
+
+// PastNotice must be shown wherever alerts of a range are shown.
+const PastNotice = "These are alerts by today's rules, over what is stored now: what was reported then may have been other. " +
+	Notice
+
+// listPast answers a request for the alerts of one device in a range: the parts that lie in each of its assignments,
+// the newest first.
+func (h *Handler) listPast(w http.ResponseWriter, r *http.Request, list *query.List) {
+	leave, ok := h.opt.Enter(w, r, &list.Access, h.replays)
+	if !ok {
+		return
+	}
+	defer leave()
+	body := answer{Notice: PastNotice, Ready: true, Alerts: []listed{}}
+	parts, err := h.past(r.Context(), list, &body)
+	if err == nil {
+		device := list.Devices[0]
+		for _, p := range parts[:min(len(parts), list.Limit)] {
+			body.Alerts = append(body.Alerts, p.listed(device, h.opt.Roster.Current().Of(&device)))
+		}
+		body.Total = len(parts)
+		err = h.mayHave(r, list, len(body.Alerts))
+	}
+	if err != nil {
+		h.opt.Fail(w, r, err)
+		return
+	}
+	query.WriteJSON(w, r, body)
+}
+
+// mayHave returns nil if a request may still read the device of a list, and counts n alerts as readings that it reads:
+// if those are too many for its budget, the audit log records it.
+func (h *Handler) mayHave(r *http.Request, list *query.List, n int) error {
+	device := list.Devices[0]
+	access, verdict := h.opt.May(r, token.Read)
+	switch {
+	case verdict != gate.Allowed || !access.Covers(&device):
+		return query.ErrRevoked
+	case h.opt.Gate.TakeReads(&access, n, time.Now()):
+		return nil
+	}
+	return h.opt.Record(r, &access, gate.Export{Device: device}, list.FromUnixMs, list.ToUnixMs)
+}
+
+// past returns the parts of alerts that a list asks for, the newest first, and sets the rules and times of the answer.
+func (h *Handler) past(ctx context.Context, list *query.List, body *answer) (parts []part, err error) {
+	until := min(list.ToUnixMs, h.nowUnixMs())
+	list.FromUnixMs, list.ToUnixMs = min(list.FromUnixMs, until), until
+	switch {
+	case len(list.Devices) != 1:
+		return nil, &query.ParamError{Name: "device", Reason: "with from and to, give one device"}
+	case list.FromUnixMs == 0:
+		return nil, &query.ParamError{Name: "from", Reason: "missing, or 1970"}
+	case until-list.FromUnixMs > MaxRange.Milliseconds():
+		reason := fmt.Sprintf("more than %d days before to, or before now", MaxRange/(24*time.Hour))
+		return nil, &query.ParamError{Name: "from", Reason: reason}
+	}
+	body.From, body.To = utc(list.FromUnixMs), utc(until)
+	if h.engine == nil {
+		return nil, nil
+	}
+	p := Replay{
+		Rules: rulesOf(h.engine), FromUnixMs: list.FromUnixMs, UntilUnixMs: until,
+		MostReadings: h.readings, MostAlerts: MaxPast, Read: ReadFrom(h.engine.reader.Scan),
+	}
+	if body.Rules = len(p.Rules); newRuns(p.Rules, &list.Devices[0]) == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replayFor)
+	defer cancel()
+	parts, err = p.partsOf(ctx, &h.opt, list)
+	before := settings.FormatDuration(Memory(p.Rules))
+	switch {
+	case errors.Is(err, ErrTooMany):
+		reason := fmt.Sprintf("the alerts depend on more than %d readings, from %s before it on, or there are more than %d: "+
+			"choose a shorter range", h.readings, before, MaxPast)
+		err = &query.ParamError{Name: "from", Reason: reason}
+	case ctx.Err() != nil:
+		reason := fmt.Sprintf("evaluating the readings from %s before it on takes more than %v: "+
+			"choose a shorter range", before, replayFor)
+		err = &query.ParamError{Name: "from", Reason: reason}
+	}
+	return parts, err
+}
+
+// partsOf returns the parts of alerts of the device in a list, the newest first.
+func (p *Replay) partsOf(ctx context.Context, service *query.Service, list *query.List) (parts []part, err error) {
+	found, err := p.Of(ctx, list.Devices[0])
+	if err != nil {
+		return nil, err
+	}
+	var all []storage.Assignment
+	if service.Subjects != nil {
+		if all, err = service.Subjects.DeviceAssignments(ctx, list.Devices[0]); err != nil {
+			return nil, err
+		}
+	}
+	return found.parts(ctx, all, p.FromUnixMs)
+}
