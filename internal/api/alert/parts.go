@@ -12,7 +12,9 @@ import (
 
 // A part is the part of an episode that lies in one assignment of its device, or in one span of nobody.
 type part struct {
-	Episode // ResolvedUnixMs is not after the end of the span, if that had come when the replay ended
+	// ResolvedUnixMs is not after the end of the span, if that had come when the replay ended. FiredUnixMs is 0 if the
+	// part had ended before the alert was reported.
+	Episode
 	subject storage.Subject
 }
 
@@ -23,7 +25,7 @@ func (p *Replayed) parts(ctx context.Context, all []storage.Assignment, fromUnix
 	for i := range p.Episodes {
 		e := &p.Episodes[i]
 		next := p.evidence(e)
-		for at, more := e.SinceUnixMs, true; more && err == nil; err = ctx.Err() {
+		for at, more := e.SinceUnixMs, true; more && err == nil; err = interrupted(ctx) {
 			span := storage.SpanAt(all, at)
 			if some := e.within(&span, p.untilUnixMs); some.ResolvedUnixMs == 0 || some.ResolvedUnixMs >= fromUnixMs {
 				parts = append(parts, some)
@@ -40,7 +42,9 @@ func (p *Replayed) parts(ctx context.Context, all []storage.Assignment, fromUnix
 func (p *part) listed(device vitals.Name, place roster.Device) listed {
 	a := Alert{Rule: p.Rule, Device: device, SinceUnixMs: p.SinceUnixMs, EndedUnixMs: p.ResolvedUnixMs, Place: place}
 	l := a.listed()
-	l.Subject, l.Fired = string(p.subject), utc(p.FiredUnixMs)
+	if l.Subject = string(p.subject); p.FiredUnixMs != 0 {
+		l.Fired = utc(p.FiredUnixMs)
+	}
 	return l
 }
 
@@ -53,8 +57,11 @@ func (e *Episode) within(span *storage.Assignment, untilUnixMs int64) part {
 	if p.SinceUnixMs < span.FromUnixMs { // it began before, and what was before is not of this span
 		p.SinceUnixMs, p.FiredUnixMs = span.FromUnixMs, max(p.FiredUnixMs, span.FromUnixMs)
 		if p.ResolvedUnixMs != 0 { // by the server's clock, which may be behind the device's
-			p.SinceUnixMs = min(p.SinceUnixMs, p.ResolvedUnixMs)
+			p.ResolvedUnixMs = max(p.ResolvedUnixMs, p.SinceUnixMs)
 		}
+	}
+	if p.ResolvedUnixMs != 0 && p.ResolvedUnixMs < p.FiredUnixMs {
+		p.FiredUnixMs = 0
 	}
 	return p
 }
@@ -73,13 +80,15 @@ func (p *Replayed) evidence(e *Episode) func(fromUnixMs int64) (unixMs int64, fo
 	return func(fromUnixMs int64) (int64, bool) {
 		for ; fromUnixMs <= h.summary.NewestUnixMs && i < len(h.records); i++ {
 			v, has := h.value(i, e.Rule.Sign)
-			at := h.records[i].unixMs
+			at, met := h.records[i].unixMs, has && e.Rule.Met.Contains(v)
 			switch {
 			case !has || h.records[i].receivedUnixMs > end: // what arrived after the end did not prolong it
 				continue
-			case !e.Rule.Met.Contains(v) || at-last >= Lasts.Milliseconds():
+			case at > e.newestUnixMs && (!met || at-last >= Lasts.Milliseconds()):
 				i = len(h.records)
 				return 0, false
+			case !met:
+				continue
 			}
 			if last = at; at >= fromUnixMs {
 				return at, true

@@ -16,11 +16,11 @@ import (
 
 // Bounds of the alerts of a range.
 const (
-	MaxRange    = 31 * 24 * time.Hour
-	MaxReplayed = 1 << 19 // readings of 33 bytes, and 4 for each value that rules are about; twice that while they are read
-	MaxReplays  = 2       // at a time
-	MaxPast     = 1 << 14 // alerts, while the readings are evaluated
-	replayFor   = 10 * time.Second
+	MaxRange      = 31 * 24 * time.Hour
+	MaxReplayed   = 1 << 19 // readings of 33 bytes, and 4 for each value that rules are about; twice that while they are read
+	MaxReplays    = 2       // at a time
+	MaxPast       = 1 << 14 // alerts, while the readings are evaluated
+	MaxReplayTime = 10 * time.Second
 )
 
 // PastNotice must be shown wherever alerts of a range are shown.
@@ -90,7 +90,7 @@ func (h *Handler) past(ctx context.Context, list *query.List, body *answer) (par
 	if body.Rules = len(p.Rules); newRuns(p.Rules, &list.Devices[0]) == nil {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replayFor)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), MaxReplayTime)
 	defer cancel()
 	parts, err = p.partsOf(ctx, &h.opt, list)
 	before := settings.FormatDuration(Memory(p.Rules))
@@ -99,10 +99,12 @@ func (h *Handler) past(ctx context.Context, list *query.List, body *answer) (par
 		reason := fmt.Sprintf("the alerts depend on more than %d readings, from %s before it on, or there are more than %d: "+
 			"choose a shorter range", h.readings, before, MaxPast)
 		err = &query.ParamError{Name: "from", Reason: reason}
-	case ctx.Err() != nil:
+	case errors.Is(err, errInterrupted):
 		reason := fmt.Sprintf("evaluating the readings from %s before it on takes more than %v: "+
-			"choose a shorter range", before, replayFor)
+			"choose a shorter range", before, MaxReplayTime)
 		err = &query.ParamError{Name: "from", Reason: reason}
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w: those of a device were not read within %v", storage.ErrUnavailable, MaxReplayTime)
 	}
 	return parts, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/bits"
 	"slices"
 	"time"
@@ -15,9 +16,13 @@ import (
 // An Episode is an alert of a device, from its beginning to its end.
 type Episode struct {
 	Rule           *Rule
-	SinceUnixMs    int64 // by measured time
+	SinceUnixMs    int64 // by measured time; late values may have moved it back
 	FiredUnixMs    int64 // by the server's clock
 	ResolvedUnixMs int64 // likewise; 0 means that it was active when the replay ended
+
+	// newestUnixMs is the newest value that met the condition while the alert was active. There may be others before it
+	// that do not: those have arrived late, or together with it.
+	newestUnixMs int64
 }
 
 // Memory returns how much time before a moment matters to the alerts of that moment.
@@ -59,6 +64,16 @@ type Replayed struct {
 
 	untilUnixMs int64
 	history     *history
+}
+
+// errInterrupted means that a context ended while what had been read was evaluated.
+var errInterrupted = errors.New("evaluating readings was interrupted")
+
+func interrupted(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errInterrupted, err)
+	}
+	return nil
 }
 
 // Of replays the readings of a device: it returns the alerts that a server with the rules would have reported. A record
@@ -160,6 +175,15 @@ func (h *history) replay(ctx context.Context, rules []Rule, untilUnixMs int64, m
 				episodes[open[a.Rule]].ResolvedUnixMs = a.EndedUnixMs
 			}
 		}
+		if w := e.board.devices.get(&device); w != nil {
+			for i := range w.runs {
+				if u := &w.runs[i]; u.reported {
+					of := &episodes[open[&e.board.rules[i]]]
+					of.SinceUnixMs = min(of.SinceUnixMs, u.sinceUnixMs)
+					of.newestUnixMs = max(of.newestUnixMs, u.newestUnixMs)
+				}
+			}
+		}
 	}
 	// pass lets time pass until a moment, and settles when it alone begins or ends an alert.
 	pass := func(untilUnixMs int64) {
@@ -205,7 +229,7 @@ func (h *history) replay(ctx context.Context, rules []Rule, untilUnixMs int64, m
 	}
 	pass(untilUnixMs)
 	settle()
-	return episodes, late, cmp.Or(err, ctx.Err())
+	return episodes, late, cmp.Or(err, interrupted(ctx))
 }
 
 // tooOld reports whether a record has a value that meets the condition, and is not young.

@@ -210,7 +210,10 @@ func (d *describer) paths() object {
 			description: "Lists the alerts that are active by the rules of this server, the newest first; without rules there are none. A token for some devices lists only theirs. " +
 				"With from, to or tz, it lists those of one device that were active in a range of at most " + number(int(alert.MaxRange/(24*time.Hour))) +
 				" days, by today's rules over what is stored; each is divided where an assignment of the device begins or ends. " +
-				"At most " + number(alert.MaxReplayed) + " readings are evaluated, those before the range on which its alerts depend included. " + alert.Notice,
+				"The answer is 400 if more than " + number(alert.MaxReplayed) + " readings are to be evaluated, those before the range on which its alerts " +
+				"depend included, if there are more than " + number(alert.MaxPast) + " alerts, or if it takes more than " +
+				number(int(alert.MaxReplayTime/time.Second)) + " s; " + number(alert.MaxReplays) + " ranges are evaluated at a time, " +
+				"one of them for one token or address, and others get 503 after 1 s. " + alert.Notice,
 			params: []object{
 				inQuery("device", "Only alerts of this device; may be repeated, but not with from, to or tz, which need one.", listed),
 				inQuery("from", "Begin of the range, inclusive: "+times, timeParam),

@@ -143,8 +143,8 @@ func (d *describer) schemas() object {
 			"sign": described(str, "JSON name of the sign; absent if the alert is about silence."), "condition": described(str, "The rule in words."),
 			"labels":  object{"type": "object", "additionalProperties": str, "description": "Further labels of the rule."},
 			"subject": described(subjectID, "Of a range only: to whom the device was assigned; absent if to nobody."),
-			"since":   described(instant, "Since when it is active, by measured time, and not before the present assignment of the device; of a range, not before that of the subject."),
-			"fired":   described(instant, "Of a range only: when it was reported, or would have been, by the server's clock."),
+			"since":   described(instant, "Since when it is active, by measured time, and not before the present assignment of the device; of a range, the earliest, but not before the assignment to the subject."),
+			"fired":   described(instant, "Of a range only: when it was reported, or would have been, by the server's clock; absent if this part had ended before."),
 			"ended":   described(instant, "In live readings, and of a range: when it ended, by the server's clock, or when the assignment ended. Absent if it was active at the end of the range."),
 		}, "name", "device", "condition", "since"),
 		"Session": closed(object{
