@@ -289,7 +289,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, what string, er
 	switch {
 	case errors.Is(err, storage.ErrUnfinished):
 		h.opt.Log.Error("an erasure is not finished", "error", err)
-		p.ErasureUnfinished.Write(w, r, "Repeat the request; the next start of the server finishes the erasure in any case.")
+		p.ErasureUnfinished.Write(w, r, "Repeat the request, which finishes the erasure.")
 	case errors.Is(err, storage.ErrNotFound):
 		p.UnknownDevice.Write(w, r, "")
 	case errors.Is(err, storage.ErrNotAssigned):

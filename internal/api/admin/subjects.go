@@ -312,7 +312,7 @@ func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject s
 			case errors.Is(err, storage.ErrNotAssigned): // another request has erased it
 			case errors.Is(err, storage.ErrUnfinished):
 				h.opt.Log.Error("an erasure is not finished", "error", err)
-				h.opt.Problems.ErasureUnfinished.Write(w, r, "Repeat the request for the assignments that are left. The next erasure, or the next start of the server, finishes the one that was begun.")
+				h.opt.Problems.ErasureUnfinished.Write(w, r, "Repeat the request for the assignments that are left. It also finishes the one that was begun.")
 				return
 			case err != nil:
 				h.refuse(w, r, "erasure of a subject", err)

@@ -203,5 +203,5 @@ func (h *Handler) notRecorded(w http.ResponseWriter, r *http.Request, e storage.
 		what = "The values are"
 	}
 	h.opt.Problems.ErasureUnfinished.Write(w, r, what+" erased, but that could not be recorded in the audit log. "+
-		"Repeat the request, or the next start of the server records it.")
+		"Repeat the request, which records it.")
 }
