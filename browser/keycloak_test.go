@@ -54,12 +54,13 @@ devices = "ward4-"
 
 `
 
-// The commands of docs/signin.md lead to a page on which people sign in at Keycloak, and to tokens for the API. A session
-// follows the account: what Keycloak knows about it applies after the next refresh.
+// The commands of docs/signin.md lead to a page on which people sign in at Keycloak, and to tokens for the API. A
+// session follows the account: what Keycloak knows about it applies after the next refresh.
 //
-// The server refreshes after half the life of an access token, and after four minutes at most. Keycloak then refuses a disabled
-// account, which ends the session; only while Keycloak does not answer, the session lasts for nine minutes. TestSignInRefreshed in
-// internal/access/gate checks these times. Here tokens live for ten seconds, so that nobody has to wait.
+// The server refreshes after half the life of an access token, and after four minutes at most. Keycloak then refuses a
+// disabled account, which ends the session; only while Keycloak does not answer, the session lasts for nine minutes.
+// TestSignInRefreshed in internal/access/gate checks these times. Here tokens live for ten seconds, so that nobody has
+// to wait.
 func TestKeycloak(t *testing.T) {
 	if !*withKeycloak {
 		t.Skip("make oidc runs it")
@@ -81,7 +82,8 @@ func TestKeycloak(t *testing.T) {
 	g.start(commands[0], keycloakURL+"/realms/master")
 	g.run(commands[1])
 	k := &keycloak{t: t}
-	k.do("PUT", "", map[string]any{"accessTokenLifespan": 10, "eventsEnabled": true, "enabledEventTypes": []string{"REFRESH_TOKEN"}}, nil)
+	k.do("PUT", "", map[string]any{"accessTokenLifespan": 10, "eventsEnabled": true,
+		"enabledEventTypes": []string{"REFRESH_TOKEN"}}, nil)
 	try(t, os.WriteFile(filepath.Join(g.dir, "access.toml"), []byte(wardFour+rules), 0o600))
 	g.start(commands[2], pageURL)
 	if answer := g.run(commands[3]); !strings.Contains(answer, `{"status":"stored"}`) {
@@ -199,7 +201,8 @@ type keycloak struct{ t *testing.T }
 // do sends a request of the administrator about the realm, and decodes the answer into one that is not nil.
 func (k *keycloak) do(method, path string, body, answer any) {
 	k.t.Helper()
-	admin := jwt(k.t, "master", url.Values{"client_id": {"admin-cli"}, "grant_type": {"password"}, "username": {"admin"}, "password": {"change-me"}})
+	admin := jwt(k.t, "master", url.Values{"client_id": {"admin-cli"}, "grant_type": {"password"}, "username": {"admin"},
+		"password": {"change-me"}})
 	text, err := json.Marshal(body)
 	try(k.t, err)
 	r, err := http.NewRequest(method, keycloakURL+"/admin/realms/house"+path, bytes.NewReader(text))
@@ -248,7 +251,8 @@ func (k *keycloak) refreshed(more int) {
 // grant returns the answer of a realm to a request for tokens.
 func grant(t *testing.T, realm string, form url.Values) (access, id string) {
 	t.Helper()
-	r, err := http.NewRequest("POST", keycloakURL+"/realms/"+realm+"/protocol/openid-connect/token", strings.NewReader(form.Encode()))
+	r, err := http.NewRequest("POST", keycloakURL+"/realms/"+realm+"/protocol/openid-connect/token",
+		strings.NewReader(form.Encode()))
 	try(t, err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	status, text := send(t, r)
@@ -285,7 +289,8 @@ func fastRequests(t *testing.T) string {
 	r, err := http.NewRequest("GET", "http://127.0.0.1:6060/metrics", nil)
 	try(t, err)
 	_, text := send(t, r)
-	found := regexp.MustCompile(`(?m)^pulsegate_http_lane_requests_total\{lane="fast",tls="none"\} (\d+)$`).FindSubmatch(text)
+	found := regexp.MustCompile(`(?m)^pulsegate_http_lane_requests_total\{lane="fast",tls="none"\} (\d+)$`).
+		FindSubmatch(text)
 	if found == nil {
 		t.Fatal("no metric of the fast lane")
 	}
@@ -309,16 +314,19 @@ func bearerOfKeycloak(t *testing.T, k *keycloak) {
 	refused := func(what, token string) {
 		t.Helper()
 		for range 2 { // the first is answered in the full lane
-			if status, text := store(token, "ward3-bed-7"); status != http.StatusUnauthorized || !strings.Contains(text, "invalid-credentials") {
+			if status, text := store(token, "ward3-bed-7"); status != http.StatusUnauthorized ||
+				!strings.Contains(text, "invalid-credentials") {
 				t.Errorf("%s: a reading: status %d, %s", what, status, text)
 			}
 		}
-		if status, text := request(token, "GET", "v1/devices", ""); status != http.StatusUnauthorized || !strings.Contains(text, "invalid-credentials") {
+		if status, text := request(token, "GET", "v1/devices", ""); status != http.StatusUnauthorized ||
+			!strings.Contains(text, "invalid-credentials") {
 			t.Errorf("%s: devices: status %d, %s", what, status, text)
 		}
 	}
 
-	service := url.Values{"client_id": {"bed-7"}, "client_secret": {"a-third-password"}, "grant_type": {"client_credentials"}}
+	service := url.Values{"client_id": {"bed-7"}, "client_secret": {"a-third-password"},
+		"grant_type": {"client_credentials"}}
 	k.do("POST", "/roles", map[string]any{"name": "writer"}, nil)
 	bed := jwt(t, "house", service)
 	if status, text := store(bed, "ward4-bed-1"); status != http.StatusForbidden {
@@ -338,7 +346,8 @@ func bearerOfKeycloak(t *testing.T, k *keycloak) {
 	// A role is an inner claim.
 	var role json.RawMessage
 	k.do("GET", "/roles/writer", nil, &role)
-	k.do("POST", "/users/"+k.id("/users?username=service-account-bed-7&exact=true")+"/role-mappings/realm", []any{role}, nil)
+	k.do("POST", "/users/"+k.id("/users?username=service-account-bed-7&exact=true")+"/role-mappings/realm",
+		[]any{role}, nil)
 	if status, text := store(jwt(t, "house", service), "ward4-bed-1"); status != http.StatusOK {
 		t.Errorf("a reading with a role: status %d, %s", status, text)
 	}
@@ -353,12 +362,17 @@ func bearerOfKeycloak(t *testing.T, k *keycloak) {
 	access, idToken := grant(t, "house", nina)
 	refused("another audience", access)
 	refused("an ID token", idToken)
-	refused("another realm", jwt(t, "master", url.Values{"client_id": {"admin-cli"}, "grant_type": {"password"}, "username": {"admin"}, "password": {"change-me"}}))
-	k.do("POST", "/clients", map[string]any{"clientId": "other", "secret": "s", "serviceAccountsEnabled": true, "protocolMappers": []any{audience}}, nil)
-	refused("another client", jwt(t, "house", url.Values{"client_id": {"other"}, "client_secret": {"s"}, "grant_type": {"client_credentials"}}))
+	refused("another realm",
+		jwt(t, "master", url.Values{"client_id": {"admin-cli"}, "grant_type": {"password"}, "username": {"admin"},
+			"password": {"change-me"}}))
+	k.do("POST", "/clients", map[string]any{"clientId": "other", "secret": "s", "serviceAccountsEnabled": true,
+		"protocolMappers": []any{audience}}, nil)
+	refused("another client",
+		jwt(t, "house", url.Values{"client_id": {"other"}, "client_secret": {"s"}, "grant_type": {"client_credentials"}}))
 	k.do("POST", client+"/protocol-mappers/models", audience, nil)
 	access, _ = grant(t, "house", nina)
-	if status, text := request(access, "GET", "v1/devices", ""); status != http.StatusOK || !strings.Contains(text, `"ward3-bed-1"`) || strings.Contains(text, "ward4-") {
+	if status, text := request(access, "GET", "v1/devices", ""); status != http.StatusOK ||
+		!strings.Contains(text, `"ward3-bed-1"`) || strings.Contains(text, "ward4-") {
 		t.Errorf("devices: status %d, %s", status, text)
 	}
 }
@@ -405,7 +419,8 @@ func pageWithKeycloak(t *testing.T, k *keycloak, g *guide) {
 
 	// The session outlives the access token.
 	k.refreshed(4)
-	if got := eval[string](p, `fetch("v1/session").then((r) => r.text())`); !strings.Contains(got, `"signed_in":true,"all_devices":false,"provider":true`) {
+	if got := eval[string](p, `fetch("v1/session").then((r) => r.text())`); !strings.Contains(got,
+		`"signed_in":true,"all_devices":false,"provider":true`) {
 		t.Errorf("the session is %s", got)
 	}
 
@@ -422,7 +437,8 @@ func pageWithKeycloak(t *testing.T, k *keycloak, g *guide) {
 	p.press("Sign in with your account") // Keycloak's session is still there
 	p.shows("Your account may not read here.")
 	p.elsewhere()
-	if log := g.run("cat pulsegate-audit.log"); !strings.Contains(log, `"oidc:`+sub+" "+issuer+`"`) || strings.Contains(log, "nina") {
+	if log := g.run("cat pulsegate-audit.log"); !strings.Contains(log, `"oidc:`+sub+" "+issuer+`"`) ||
+		strings.Contains(log, "nina") {
 		t.Errorf("the audit log is\n%s", log)
 	}
 	k.do("PUT", nina+"/groups/"+wards[0], nil, nil)
@@ -467,8 +483,11 @@ func pageWithKeycloak(t *testing.T, k *keycloak, g *guide) {
 func pageWithoutSecret(t *testing.T, k *keycloak, g *guide) {
 	addr := freeAddr(t)
 	page := "http://" + addr + "/"
-	k.do("PUT", "/clients/"+k.id("/clients?clientId=pulsegate"), map[string]any{"clientId": "pulsegate", "publicClient": true, "redirectUris": []string{page + "v1/session/callback"}}, nil)
-	serve(t, "--addr="+addr, "--oidc-issuer="+issuer, "--oidc-client-id=pulsegate", "--public-url="+page, "--access-rules="+filepath.Join(g.dir, "access.toml"), "--audit=")
+	k.do("PUT", "/clients/"+k.id("/clients?clientId=pulsegate"),
+		map[string]any{"clientId": "pulsegate", "publicClient": true, "redirectUris": []string{page + "v1/session/callback"}},
+		nil)
+	serve(t, "--addr="+addr, "--oidc-issuer="+issuer, "--oidc-client-id=pulsegate", "--public-url="+page,
+		"--access-rules="+filepath.Join(g.dir, "access.toml"), "--audit=")
 	p := open(t, page)
 	p.press("Sign in with your account")
 	atKeycloak(p)

@@ -11,9 +11,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// The fleet shows labels beside names, searches both, and filters by group. What is typed is not in the address, what is
-// chosen is. The headline, alerts and the page of the device show labels, too. Ranges that are
-// not those of all are named.
+// The fleet shows labels beside names, searches both, and filters by group. What is typed is not in the address, what
+// is chosen is. The headline, alerts and the page of the device show labels, too. Ranges that are not those of all are
+// named.
 func TestLabels(t *testing.T) {
 	dir := t.TempDir()
 	devices, rules := filepath.Join(dir, "devices.toml"), filepath.Join(dir, "alerts.toml")
@@ -35,7 +35,8 @@ func TestLabels(t *testing.T) {
 	p := open(t, s.url+"/")
 	heads := func(want string) {
 		t.Helper()
-		const texts = `[...document.querySelectorAll("table.fleet tbody th")].map((e) => e.innerText.replaceAll(/\s+/g, " ").trim()).join()`
+		const texts = `[...document.querySelectorAll("table.fleet tbody th")].map((e) => e.innerText.replaceAll(/\s+/g, " ` +
+			`").trim()).join()`
 		p.until(fmt.Sprintf("%s === %q", texts, want))
 	}
 	heads("Bed 12 ppg-1,Bed 1 icu-1,other,Bed 2 ppg-2")

@@ -88,7 +88,8 @@ func chromium(t testing.TB) context.Context {
 			return
 		}
 		// Where there is no GPU, imitating one takes a tenth of the CPU time.
-		opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.WindowSize(1280, 900),
+		opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+			chromedp.Flag("disable-gpu", true), chromedp.WindowSize(1280, 900),
 			chromedp.UserDataDir(filepath.Join(built.dir, "profile")), chromedp.WSURLReadTimeout(2*patience))
 		allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), opts...)
 		browser, stop := chromedp.NewContext(allocator)
@@ -121,7 +122,9 @@ var listening = regexp.MustCompile(`listening addr=(\S+) listener=(\S+)`)
 func serve(t testing.TB, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, dir: t.TempDir()}
-	cmd := exec.Command(built.program, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + filepath.Join(s.dir, "data"), "--log-format=text"}, args...)...)
+	cmd := exec.Command(built.program,
+		append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + filepath.Join(s.dir, "data"),
+			"--log-format=text"}, args...)...)
 	endWithTest(cmd)
 	stderr, err := cmd.StderrPipe()
 	try(t, err)
@@ -170,7 +173,9 @@ func withTokens(t testing.TB, args ...string) (s *server, file, reader string) {
 
 func newToken(t testing.TB, file, gateway, rights string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(built.program, append([]string{"token", "create", "--file=" + file, "--audit=" + file + ".log", "--gateway=" + gateway, "--rights=" + rights}, args...)...).Output()
+	out, err := exec.Command(built.program,
+		append([]string{"token", "create", "--file=" + file, "--audit=" + file + ".log", "--gateway=" + gateway,
+			"--rights=" + rights}, args...)...).Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
@@ -337,7 +342,8 @@ func (p *tab) until(expression string) {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	for {
-		_, err := chromedp.Run(ctx, chromedp.Poll[chromedp.Void]("("+expression+")", chromedp.WithPollingInterval(30*time.Millisecond), chromedp.WithPollingTimeout(0)))
+		_, err := chromedp.Run(ctx, chromedp.Poll[chromedp.Void]("("+expression+")",
+			chromedp.WithPollingInterval(30*time.Millisecond), chromedp.WithPollingTimeout(0)))
 		if err == nil {
 			return
 		}
@@ -357,7 +363,8 @@ func (p *tab) shows(text string) {
 // drawn waits until every chart has its canvas.
 func (p *tab) drawn() {
 	p.t.Helper()
-	p.until(`document.querySelector("figure canvas") !== null && [...document.querySelectorAll("figure")].every((f) => f.querySelector("canvas") !== null)`)
+	p.until(`document.querySelector("figure canvas") !== null && [...document.querySelectorAll("figure")].every((f) => ` +
+		`f.querySelector("canvas") !== null)`)
 }
 
 // click clicks on the element of a selector.
@@ -401,13 +408,15 @@ func (p *tab) goTo(fragment string) {
 // screen sets the size of the screen in CSS pixels.
 func (p *tab) screen(width, height int64) {
 	p.t.Helper()
-	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500})
+	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height,
+		DeviceScaleFactor: 1, Mobile: width < 500})
 }
 
 // scheme selects light or dark.
 func (p *tab) scheme(name string) {
 	p.t.Helper()
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+	call(p, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
 }
 
 // try ends the test if one of errs is not nil.

@@ -42,7 +42,8 @@ func ward(s *server, devices int) {
 			spo2 = 87 + float64(i%30)/10
 		}
 		readings = append(readings, reading(fmt.Sprintf("ppg-%06d", i+1), ago,
-			fmt.Sprintf(`"systolic_mmhg":%d,"diastolic_mmhg":%d,"spo2_pct":%.1f,"heart_rate_bpm":%d,"resting_heart_rate_bpm":%d`, 105+(i*13)%35, 62+(i*7)%22, min(spo2, 100), heart, 50+(i*3)%24)))
+			fmt.Sprintf(`"systolic_mmhg":%d,"diastolic_mmhg":%d,"spo2_pct":%.1f,"heart_rate_bpm":%d,"resting_heart_rate_bpm":%d`,
+				105+(i*13)%35, 62+(i*7)%22, min(spo2, 100), heart, 50+(i*3)%24)))
 		flush(5000)
 	}
 	flush(1)
@@ -149,7 +150,10 @@ func TestMeasure(t *testing.T) {
 		p.until(`document.querySelectorAll("table.fleet tbody tr").length === 50`)
 		first = append(first, eval[float64](p, `performance.getEntriesByName("first-table")[0].startTime`))
 		p.until(`document.readyState === "complete"`)
-		bytes = append(bytes, eval[float64](p, `[...performance.getEntriesByType("resource"), ...performance.getEntriesByType("navigation")].reduce((a, e) => a + e.transferSize, 0)`))
+		bytes = append(bytes,
+			eval[float64](p,
+				`[...performance.getEntriesByType("resource"), ...performance.getEntriesByType("navigation")].reduce((a, e) => a `+
+					`+ e.transferSize, 0)`))
 		year = append(year, eval[float64](p, fmt.Sprintf(`(async () => {
 			const start = performance.now();
 			location.hash = %q;
@@ -162,7 +166,8 @@ func TestMeasure(t *testing.T) {
 	fmt.Fprintf(&text, "| the page in Chromium with an empty cache, median of %d | |\n|---|---:|\n", rounds)
 	fmt.Fprintf(&text, "| transferred for the first view, 10,000 devices stored | %.1f KB |\n", median(bytes)/1000)
 	fmt.Fprintf(&text, "| from the start of the navigation to the first table | %.0f ms |\n", median(first))
-	fmt.Fprintf(&text, "| a device-year of minutes (523,000 readings), from the click to the drawn charts | %.0f ms |\n", median(year))
+	fmt.Fprintf(&text, "| a device-year of minutes (523,000 readings), from the click to the drawn charts | %.0f ms |\n",
+		median(year))
 	t.Log("\n" + text.String())
 	page, err := os.ReadFile(*pageFile)
 	try(t, err)

@@ -29,10 +29,11 @@ func fewReadings(s *server) {
 }
 
 // cells returns the texts of the fleet's rows.
-const cells = `[...document.querySelectorAll("table.fleet tbody tr")].map((tr) => [...tr.children].map((c) => c.innerText.replaceAll(/\s+/g, " ").trim()))`
+const cells = `[...document.querySelectorAll("table.fleet tbody tr")].map((tr) => [...tr.children].map((c) => ` +
+	`c.innerText.replaceAll(/\s+/g, " ").trim()))`
 
-// The fleet shows the worst device first, and the values, flags and counts that are stored. A server without rules shows
-// nothing about alerts.
+// The fleet shows the worst device first, and the values, flags and counts that are stored. A server without rules
+// shows nothing about alerts.
 func TestFleet(t *testing.T) {
 	s := serve(t)
 	fewReadings(s)
@@ -60,7 +61,8 @@ func TestFleet(t *testing.T) {
 		t.Errorf("the page shows\n%s", text)
 	}
 	p.shows("not an alarm system")
-	if got := eval[string](p, `document.querySelector(".counts").innerText.replaceAll(/\s+/g, " ").trim()`); got != "3 All 1 Flagged 1 Silent 2 Fresh" {
+	if got := eval[string](p, `document.querySelector(".counts").innerText.replaceAll(/\s+/g, " ").trim()`); got !=
+		"3 All 1 Flagged 1 Silent 2 Fresh" {
 		t.Errorf("the counts are %q", got)
 	}
 	p.click(`button[data-state=stale]`)
@@ -71,12 +73,13 @@ func TestFleet(t *testing.T) {
 	p.until(`[...document.querySelectorAll("table.fleet tbody th")].map((e) => e.innerText).join() === "ppg-fresh"`)
 }
 
-// The columns of the fleet can be chosen and are remembered. Built-in signs are in their order, and the user's own after them
-// in the order of their definition. Values have all their decimals.
+// The columns of the fleet can be chosen and are remembered. Built-in signs are in their order, and the user's own
+// after them in the order of their definition. Values have all their decimals.
 func TestColumns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "signs.toml")
 	define := func(field, label string) string {
-		return fmt.Sprintf("[[sign]]\nfield = %q\nlabel = %q\nunit = \"mV\"\ndecimals = 3\naccepted = { min = -9, max = 9 }\n", field, label)
+		return fmt.Sprintf(
+			"[[sign]]\nfield = %q\nlabel = %q\nunit = \"mV\"\ndecimals = 3\naccepted = { min = -9, max = 9 }\n", field, label)
 	}
 	try(t, os.WriteFile(file, []byte(define("zeta_mv", "Zeta")+define("alpha_mv", "Alpha")), 0o600))
 	s := serve(t, "--signs="+file)
@@ -115,13 +118,15 @@ func TestNotice(t *testing.T) {
 	s := serve(t)
 	var readings []string
 	for i := range 60 {
-		readings = append(readings, reading(fmt.Sprintf("d-%03d", i), time.Minute, `"heart_rate_bpm":140,"spo2_pct":80,"systolic_mmhg":121,"diastolic_mmhg":79`))
+		readings = append(readings, reading(fmt.Sprintf("d-%03d", i), time.Minute,
+			`"heart_rate_bpm":140,"spo2_pct":80,"systolic_mmhg":121,"diastolic_mmhg":79`))
 	}
 	s.post(readings...)
 	p := open(t, s.url+"/")
 	p.screen(1280, 800)
 	p.shows("1 to 50 of 60")
-	const seen = `(() => { const n = document.querySelector(".notice"); return n !== null && n.innerText.includes("not an alarm system") && n.getBoundingClientRect().bottom < innerHeight; })()`
+	const seen = `(() => { const n = document.querySelector(".notice"); return n !== null && n.innerText.includes("not ` +
+		`an alarm system") && n.getBoundingClientRect().bottom < innerHeight; })()`
 	if !eval[bool](p, seen) {
 		t.Error("fleet: the notice is not on the screen")
 	}
@@ -132,8 +137,8 @@ func TestNotice(t *testing.T) {
 	}
 }
 
-// A row on the screen shows what is stored after the page was opened, without a new request for the list. A page whose tab
-// is hidden has no stream, and opens one when it is seen again.
+// A row on the screen shows what is stored after the page was opened, without a new request for the list. A page whose
+// tab is hidden has no stream, and opens one when it is seen again.
 func TestFleetLive(t *testing.T) {
 	s := serve(t)
 	fewReadings(s)
@@ -144,7 +149,9 @@ func TestFleetLive(t *testing.T) {
 	p.shows("133.5")
 	p.until(`document.querySelector("tr[data-device=ppg-fresh]").innerText.includes("▲ high")`)
 	hide := func(hidden bool) {
-		p.js(fmt.Sprintf(`Object.defineProperty(document, "hidden", { configurable: true, value: %v }); document.dispatchEvent(new Event("visibilitychange"))`, hidden))
+		p.js(fmt.Sprintf(
+			`Object.defineProperty(document, "hidden", { configurable: true, value: %v }); document.dispatchEvent(new `+
+				`Event("visibilitychange"))`, hidden))
 	}
 	for _, view := range []string{"#fleet", "#device?device=ppg-fresh&range=1h"} {
 		p.goTo(view)
@@ -192,15 +199,18 @@ func TestDeviceShowsWhatIsStored(t *testing.T) {
 	s := serve(t)
 	var readings []string
 	for i := range 40 {
-		readings = append(readings, reading("ppg-1", time.Duration(50-i)*time.Minute, fmt.Sprintf(`"heart_rate_bpm":%d.25,"spo2_pct":%d,"systolic_mmhg":%d,"diastolic_mmhg":70.5`, 100+i, 60+i, 110+i)))
+		readings = append(readings, reading("ppg-1", time.Duration(50-i)*time.Minute,
+			fmt.Sprintf(`"heart_rate_bpm":%d.25,"spo2_pct":%d,"systolic_mmhg":%d,"diastolic_mmhg":70.5`, 100+i, 60+i, 110+i)))
 	}
 	s.post(readings...)
 	p := open(t, s.url+"/#device?device=ppg-1&range=1h")
 	p.drawn()
-	p.js(`document.querySelector("#zone").value = "utc"; document.querySelector("#zone").dispatchEvent(new Event("change"))`)
+	p.js(`document.querySelector("#zone").value = "utc"; document.querySelector("#zone").dispatchEvent(new ` +
+		`Event("change"))`)
 	p.shows(" UTC, 40 readings")
 
-	rows, err := csv.NewReader(strings.NewReader(s.do("GET", s.url+"/v1/devices/ppg-1/readings?format=csv", nil))).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(s.do("GET", s.url+"/v1/devices/ppg-1/readings?format=csv", nil))).
+		ReadAll()
 	try(t, err)
 	column := func(name string) int { return slices.Index(rows[0], name) }
 	for _, tt := range []struct {
@@ -242,7 +252,8 @@ func TestDeviceShowsAggregates(t *testing.T) {
 		if i == 1500 {
 			v = 190 // a spike that no mean shows
 		}
-		readings = append(readings, reading("ppg-1", time.Duration(3000-i)*time.Minute, fmt.Sprintf(`"heart_rate_bpm":%d`, v)))
+		readings = append(readings, reading("ppg-1", time.Duration(3000-i)*time.Minute,
+			fmt.Sprintf(`"heart_rate_bpm":%d`, v)))
 	}
 	s.post(readings...)
 	p := open(t, s.url+"/#device?device=ppg-1&range=7d")
@@ -270,13 +281,15 @@ func TestNewestDay(t *testing.T) {
 	s := serve(t)
 	var readings []string
 	for i := range 30 {
-		readings = append(readings, reading("ppg-old", 40*24*time.Hour+time.Duration(i)*time.Hour, fmt.Sprintf(`"heart_rate_bpm":%d`, 60+i)))
+		readings = append(readings, reading("ppg-old", 40*24*time.Hour+time.Duration(i)*time.Hour,
+			fmt.Sprintf(`"heart_rate_bpm":%d`, 60+i)))
 	}
 	s.post(readings...)
 	p := open(t, s.url+"/#device?device=ppg-old")
 	p.drawn()
 	p.shows("No readings in the last 24 h: this is the newest day that has some.")
-	if got := summary(p, "Heart rate"); !strings.HasPrefix(got, "Heart rate: 23 values from 60 to 82 ") && !strings.HasPrefix(got, "Heart rate: 24 values from 60 to 83 ") {
+	if got := summary(p, "Heart rate"); !strings.HasPrefix(got, "Heart rate: 23 values from 60 to 82 ") &&
+		!strings.HasPrefix(got, "Heart rate: 24 values from 60 to 83 ") {
 		t.Errorf("the summary is %q", got)
 	}
 	p.press("24 h")
@@ -308,12 +321,14 @@ func TestDeviceDays(t *testing.T) {
 	zone := time.FixedZone("", 9*3600+1800) // as in Adelaide
 	for i := range 2000 {                   // 500 days
 		at := time.Now().Add(-time.Duration(i) * 6 * time.Hour).In(zone)
-		readings = append(readings, fmt.Sprintf(`{"device":"ppg-1","time":%q,"heart_rate_bpm":%d}`, at.Format(time.RFC3339), 60+i%40))
+		readings = append(readings, fmt.Sprintf(`{"device":"ppg-1","time":%q,"heart_rate_bpm":%d}`,
+			at.Format(time.RFC3339), 60+i%40))
 	}
 	s.post(readings...)
 	p := open(t, s.url+"/#device?device=ppg-1&range=all")
 	p.drawn()
-	p.js(`document.querySelector("#zone").value = "device"; document.querySelector("#zone").dispatchEvent(new Event("change"))`)
+	p.js(`document.querySelector("#zone").value = "device"; document.querySelector("#zone").dispatchEvent(new ` +
+		`Event("change"))`)
 	p.shows("UTC+9:30, buckets of 2 d")
 	// At first the page shows the buckets of the zone before.
 	for deadline := time.Now().Add(patience); ; time.Sleep(30 * time.Millisecond) {
@@ -357,7 +372,9 @@ func TestSignIn(t *testing.T) {
 	p.expectProblem("401")
 	p.enter("#token", reader+kb.Enter)
 	p.shows("ppg-flagged")
-	kept := eval[string](p, `JSON.stringify([location.href, document.cookie, {...localStorage}, {...sessionStorage}, document.documentElement.outerHTML])`)
+	kept := eval[string](p,
+		`JSON.stringify([location.href, document.cookie, {...localStorage}, {...sessionStorage}, `+
+			`document.documentElement.outerHTML])`)
 	if strings.Contains(kept, reader) || eval[string](p, "document.cookie") != "" {
 		t.Error("the page keeps the token or can read the cookie")
 	}
@@ -385,11 +402,13 @@ func TestSignIn(t *testing.T) {
 	})`)
 	p.key(reader[8:] + kb.Enter)
 	p.shows("ppg-flagged")
-	if got := eval[int](p, `fetch("v1/readings", { method: "POST", body: "{}" }).then((r) => r.status)`); got != http.StatusUnauthorized {
+	if got := eval[int](p, `fetch("v1/readings", { method: "POST", body: "{}" }).then((r) => r.status)`); got !=
+		http.StatusUnauthorized {
 		t.Errorf("a write with the session: status %d", got)
 	}
 	p.expectProblem("401")
-	if out, err := exec.Command(built.program, "token", "revoke", "--file="+file, "--audit="+file+".log", "--gateway=screen").CombinedOutput(); err != nil {
+	if out, err := exec.Command(built.program, "token", "revoke", "--file="+file, "--audit="+file+".log",
+		"--gateway=screen").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	p.shows("Your session has ended.")
@@ -400,13 +419,15 @@ func TestSignIn(t *testing.T) {
 // enough for them.
 func TestExportLinks(t *testing.T) {
 	s, _, reader := withTokens(t)
-	s.post(reading("ppg-1", 3*time.Hour, `"heart_rate_bpm":61.5`), reading("ppg-1", 30*time.Minute, `"heart_rate_bpm":62.5`), reading("ppg-1", 20*time.Minute, `"heart_rate_bpm":63.5`))
+	s.post(reading("ppg-1", 3*time.Hour, `"heart_rate_bpm":61.5`),
+		reading("ppg-1", 30*time.Minute, `"heart_rate_bpm":62.5`), reading("ppg-1", 20*time.Minute, `"heart_rate_bpm":63.5`))
 	p := open(t, s.url+"/")
 	p.enter("#token", reader+kb.Enter)
 	p.shows("ppg-1")
 	p.goTo("#device?device=ppg-1&range=1h")
 	p.drawn()
-	texts := eval[[]string](p, `Promise.all([...document.querySelectorAll(".exports a")].map((a) => fetch(a.href).then((r) => r.text())))`)
+	texts := eval[[]string](p,
+		`Promise.all([...document.querySelectorAll(".exports a")].map((a) => fetch(a.href).then((r) => r.text())))`)
 	if len(texts) != 3 {
 		t.Fatalf("there are %d links, want 3", len(texts))
 	}
@@ -418,7 +439,8 @@ func TestExportLinks(t *testing.T) {
 	if parquet := texts[2]; !strings.HasPrefix(parquet, "PAR1") || !strings.HasSuffix(parquet, "PAR1") {
 		t.Error("the third link is no file in Parquet")
 	}
-	if got := eval[string](p, `[...document.querySelectorAll(".exports a")].map((a) => a.download).join()`); got != "ppg-1.csv,ppg-1.ndjson,ppg-1.parquet" {
+	if got := eval[string](p, `[...document.querySelectorAll(".exports a")].map((a) => a.download).join()`); got !=
+		"ppg-1.csv,ppg-1.ndjson,ppg-1.parquet" {
 		t.Errorf("the files are %s", got)
 	}
 }
@@ -430,7 +452,8 @@ func TestSubject(t *testing.T) {
 	all := newToken(t, file, "office", "read")
 	fewReadings(s)
 	for device, subject := range map[string]string{"ppg-flagged": "P-17", "ppg-silent": "P-18"} {
-		s.do("POST", s.admin+"/admin/subject/assign", strings.NewReader(fmt.Sprintf(`{"device":%q,"subject":%q,"from":"2020-01-01T00:00:00Z"}`, device, subject)))
+		s.do("POST", s.admin+"/admin/subject/assign",
+			strings.NewReader(fmt.Sprintf(`{"device":%q,"subject":%q,"from":"2020-01-01T00:00:00Z"}`, device, subject)))
 	}
 	p := open(t, s.url+"/#device?device=ppg-flagged")
 	p.enter("#token", few+kb.Enter)
@@ -440,7 +463,9 @@ func TestSubject(t *testing.T) {
 	if strings.Contains(p.text(), "P-1") {
 		t.Errorf("the page shows\n%s", p.text())
 	}
-	if got := eval[string](p, `fetch("v1/devices/ppg-silent").then(async (r) => r.status + await r.text())`); !strings.HasPrefix(got, "403") || strings.Contains(got, "P-18") {
+	if got := eval[string](p,
+		`fetch("v1/devices/ppg-silent").then(async (r) => r.status + await r.text())`); !strings.HasPrefix(got, "403") ||
+		strings.Contains(got, "P-18") {
 		t.Errorf("another device is answered with %s", got)
 	}
 	p.expectProblem("403")
@@ -451,7 +476,8 @@ func TestSubject(t *testing.T) {
 	p.goTo("#device?device=ppg-silent")
 	p.shows("Subject P-18 since")
 
-	s.do("POST", s.admin+"/admin/subject/end", strings.NewReader(fmt.Sprintf(`{"device":"ppg-silent","from":"2020-01-01T00:00:00Z","to":%q}`, stamp(time.Minute))))
+	s.do("POST", s.admin+"/admin/subject/end",
+		strings.NewReader(fmt.Sprintf(`{"device":"ppg-silent","from":"2020-01-01T00:00:00Z","to":%q}`, stamp(time.Minute))))
 	p.shows("Nobody since")
 	if strings.Contains(p.text(), "Subject P-18") {
 		t.Errorf("after the assignment has ended, the page shows\n%s", p.text())
@@ -481,14 +507,16 @@ func TestAssignedAnew(t *testing.T) {
 	var readings []string
 	for i := range 576 { // 360 of them on P-102
 		at := before(50*time.Minute - 2*time.Second - time.Duration(i)*5*time.Second)
-		readings = append(readings, fmt.Sprintf(`{"device":"ward-2","time":%q,"heart_rate_bpm":%d,"spo2_pct":85}`, at, 131+i%3))
+		readings = append(readings, fmt.Sprintf(`{"device":"ward-2","time":%q,"heart_rate_bpm":%d,"spo2_pct":85}`,
+			at, 131+i%3))
 	}
 	s.post(readings...)
 	p := open(t, s.url+"/#device?device=ward-2&range=1h")
 	p.drawn()
 	p.shows("Subject P-102 since")
 	p.shows("1 active alert")
-	const cards = `[...document.querySelectorAll("dl.latest > div")].map((e) => e.innerText.replaceAll(/\s+/g, " ").replace(/\d+ (s|min) ago.*/, "AGO")).join("|")`
+	const cards = `[...document.querySelectorAll("dl.latest > div")].map((e) => e.innerText.replaceAll(/\s+/g, " ` +
+		`").replace(/\d+ (s|min) ago.*/, "AGO")).join("|")`
 	if got := eval[string](p, cards); got != "SpO₂ 85 % ▼ low AGO|Heart rate 133 /min ▲ high AGO" {
 		t.Errorf("the cards are %s", got)
 	}
@@ -502,10 +530,12 @@ func TestAssignedAnew(t *testing.T) {
 	p.until(cards + ` === "SpO₂ – (before P-200)|Heart rate – (before P-200)"`)
 	p.shows("No active alert")
 	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.includes("P-200, from")`)
-	const want = "P-102, from T, Heart rate: 360 values from 131 to 133 /min, mean 132. nobody, from T, Heart rate: 216 values from 131 to 133 /min, mean 132. P-200, from T, Heart rate: "
+	const want = "P-102, from T, Heart rate: 360 values from 131 to 133 /min, mean 132. nobody, from T, Heart rate: 216 " +
+		"values from 131 to 133 /min, mean 132. P-200, from T, Heart rate: "
 	figures := func(ending string) {
 		t.Helper()
-		if got := regexp.MustCompile(`20[0-9-]+ [0-9:]+`).ReplaceAllString(summary(p, "Heart rate"), "T"); !strings.HasPrefix(got, want+ending) {
+		if got := regexp.MustCompile(`20[0-9-]+ [0-9:]+`).ReplaceAllString(summary(p, "Heart rate"),
+			"T"); !strings.HasPrefix(got, want+ending) {
 			t.Errorf("the summary is\n%s\nwant\n%s", got, want+ending)
 		}
 	}
@@ -516,7 +546,8 @@ func TestAssignedAnew(t *testing.T) {
 	s.post(reading("ward-2", time.Second, `"heart_rate_bpm":70,"spo2_pct":89`))
 	p.until(cards + ` === "SpO₂ 89 % ▼ low AGO|Heart rate 70 /min AGO"`)
 	p.shows("1 active alert")
-	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.includes("Heart rate: 1 value, 70 /min")`)
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.includes("Heart rate: 1 ` +
+		`value, 70 /min")`)
 	if got := eval[string](p, `fetch("v1/alerts").then((r) => r.json()).then((r) => r.alerts[0].since)`); got != second {
 		t.Errorf("the alert is active since %s, want the beginning of the assignment, %s", got, second)
 	}
@@ -525,21 +556,26 @@ func TestAssignedAnew(t *testing.T) {
 	p.drawn()
 	figures("1 value, 70 /min.")
 	p.js(`document.querySelector("figure[data-chart='Heart rate'] details").open = true`)
-	p.until(`document.querySelector("figure[data-chart='Heart rate'] tbody tr:last-child td:last-child")?.innerText === "P-200"`)
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] tbody tr:last-child td:last-child")?.innerText ` +
+		`=== "P-200"`)
 
 	// The lines have the subjects on both sides, also where they are close to each other and to the edge.
-	p.js(`window.written = []; const write = CanvasRenderingContext2D.prototype.fillText; CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { written.push(text); write.call(this, text, ...at); }`)
+	p.js(`window.written = []; const write = CanvasRenderingContext2D.prototype.fillText; ` +
+		`CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { written.push(text); write.call(this, ` +
+		`text, ...at); }`)
 	for _, span := range []string{"1h", "6h"} {
 		p.js(`written = []`)
 		p.goTo("#device?device=ward-2&range=" + span)
-		p.until(`["nobody → P-102", "P-102 → nobody", "nobody → P-200"].every((text) => written.filter((w) => w === text).length >= 2)`)
+		p.until(`["nobody → P-102", "P-102 → nobody", "nobody → P-200"].every((text) => written.filter((w) => w === ` +
+			`text).length >= 2)`)
 	}
 
 	// Nothing is drawn under the name of P-200 that was measured on nobody, before the page can read who wears the device.
 	p.goTo("#device?device=ward-2&range=1h")
 	p.run(chromedp.Reload())
 	p.drawn()
-	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.includes("Heart rate: 1 value, 70 /min")`)
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.includes("Heart rate: 1 ` +
+		`value, 70 /min")`)
 	following(p, s)
 	p.js(`window.seen = []; const real = fetch; fetch = (path, ...rest) => {
 		if (!path.startsWith("v1/devices")) return real(path, ...rest);
@@ -590,7 +626,8 @@ func TestSignOutWhileLoading(t *testing.T) {
 func TestKeyboard(t *testing.T) {
 	s := serve(t)
 	fewReadings(s)
-	s.post(reading("ppg-flagged", 10*time.Minute, `"heart_rate_bpm":90`), reading("ppg-flagged", 5*time.Minute, `"heart_rate_bpm":91`))
+	s.post(reading("ppg-flagged", 10*time.Minute, `"heart_rate_bpm":90`),
+		reading("ppg-flagged", 5*time.Minute, `"heart_rate_bpm":91`))
 	p := open(t, s.url+"/")
 	p.shows("ppg-flagged")
 	tabTo(p, `document.activeElement.innerText === "ppg-flagged" && document.activeElement.closest("table") !== null`)
@@ -601,8 +638,10 @@ func TestKeyboard(t *testing.T) {
 		return eval[string](p, `document.activeElement.getAttribute("aria-valuetext")`)
 	}
 	for _, tt := range []struct{ key, want string }{
-		{kb.Home, "Heart rate 90 /min"}, {kb.ArrowRight, "Heart rate 91 /min"}, {kb.ArrowRight, "Heart rate 140.25 /min, flagged: high"},
-		{kb.ArrowRight, "Heart rate 140.25"}, {kb.ArrowLeft, "Heart rate 91"}, {kb.End, "140.25"}, {kb.Escape, "no point chosen"},
+		{kb.Home, "Heart rate 90 /min"}, {kb.ArrowRight, "Heart rate 91 /min"},
+		{kb.ArrowRight, "Heart rate 140.25 /min, flagged: high"},
+		{kb.ArrowRight, "Heart rate 140.25"}, {kb.ArrowLeft, "Heart rate 91"}, {kb.End, "140.25"},
+		{kb.Escape, "no point chosen"},
 	} {
 		p.key(tt.key)
 		if got := point(); !strings.Contains(got, tt.want) {
@@ -612,7 +651,8 @@ func TestKeyboard(t *testing.T) {
 	p.js(`document.activeElement.blur()`)
 	tabTo(p, `document.activeElement.innerText === "1 h"`)
 	p.key(" ")
-	p.until(`location.hash.includes("range=1h") && document.querySelector("button[data-range='1h']").getAttribute("aria-pressed") === "true"`)
+	p.until(`location.hash.includes("range=1h") && ` +
+		`document.querySelector("button[data-range='1h']").getAttribute("aria-pressed") === "true"`)
 	tabTo(p, `document.activeElement.getAttribute("aria-label") === "Zoom in"`)
 	p.key(kb.Enter)
 	p.until(`location.hash.includes("from=")`)
@@ -639,7 +679,8 @@ func TestAccessible(t *testing.T) {
 	fewReadings(s)
 	var readings []string
 	for i := range 1500 {
-		readings = append(readings, reading("ppg-many", time.Duration(1500-i)*time.Minute, fmt.Sprintf(`"heart_rate_bpm":%d,"spo2_pct":%d,"systolic_mmhg":%d,"diastolic_mmhg":70`, 60+i%80, 88+i%12, 110+i%20)))
+		readings = append(readings, reading("ppg-many", time.Duration(1500-i)*time.Minute,
+			fmt.Sprintf(`"heart_rate_bpm":%d,"spo2_pct":%d,"systolic_mmhg":%d,"diastolic_mmhg":70`, 60+i%80, 88+i%12, 110+i%20)))
 	}
 	s.post(readings...)
 	p := open(t, s.url+"/")
@@ -663,7 +704,8 @@ func TestAccessible(t *testing.T) {
 					}
 					rules = `{ type: "rule", values: ["color-contrast", "link-in-text-block"] }`
 				}
-				found := eval[string](p, fmt.Sprintf(`(async () => { const r = await axe.run({ runOnly: %s, resultTypes: ["violations"] });
+				found := eval[string](p,
+					fmt.Sprintf(`(async () => { const r = await axe.run({ runOnly: %s, resultTypes: ["violations"] });
 					return r.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html + " " + n.failureSummary).join("\n  ")).join("\n"); })()`, rules))
 				if found != "" {
 					t.Errorf("%s, %s, %d px: %s", page, scheme, width, found)
@@ -677,10 +719,12 @@ func TestAccessible(t *testing.T) {
 	p.enter("#token", reader+kb.Enter)
 	p.shows("ppg-flagged")
 	check("fleet")
-	for _, view := range []string{"device=ppg-flagged&range=1h", "device=ppg-many&range=7d", "device=ppg-silent&range=1h", "device=no-such"} {
+	for _, view := range []string{"device=ppg-flagged&range=1h", "device=ppg-many&range=7d", "device=ppg-silent&range=1h",
+		"device=no-such"} {
 		p.goTo("#device?" + view)
 		if strings.Contains(view, "1h") || strings.Contains(view, "7d") {
-			p.until(fmt.Sprintf(`location.hash.includes(%q) && (document.querySelector(".shown")?.innerText ?? "") !== ""`, view))
+			p.until(fmt.Sprintf(`location.hash.includes(%q) && (document.querySelector(".shown")?.innerText ?? "") !== ""`,
+				view))
 		} else {
 			p.shows("No readings are stored for this device.")
 		}
@@ -692,7 +736,8 @@ func TestAccessible(t *testing.T) {
 	check("system")
 }
 
-// The system view draws the numbers of /metrics, and begins with what the server has counted before the page was opened.
+// The system view draws the numbers of /metrics, and begins with what the server has counted before the page was
+// opened.
 func TestSystem(t *testing.T) {
 	s := serve(t)
 	fewReadings(s)
@@ -711,10 +756,14 @@ func TestSystem(t *testing.T) {
 		}`)
 	p.goTo("#system")
 	p.drawn()
-	if rows := dataOf(p, "Readings stored"); !slices.ContainsFunc(rows, func(row []string) bool { return row[1] != "0" && row[1] != "–" }) {
+	if rows := dataOf(p, "Readings stored"); !slices.ContainsFunc(rows, func(row []string) bool {
+		return row[1] != "0" &&
+			row[1] != "–"
+	}) {
 		t.Errorf("none of the stored readings is shown: %q", rows)
 	}
-	p.until(`[...document.querySelectorAll("tbody tr")].some((tr) => tr.innerText.replaceAll(/\s+/g, " ").trim() === "stored 3")`)
+	p.until(`[...document.querySelectorAll("tbody tr")].some((tr) => tr.innerText.replaceAll(/\s+/g, " ").trim() === ` +
+		`"stored 3")`)
 	var body struct {
 		Metrics map[string][]struct{ Value float64 }
 	}
@@ -724,8 +773,8 @@ func TestSystem(t *testing.T) {
 	}
 }
 
-// The system view of a server that has just started shows a summary of each chart: the time of a commit has no value yet. It
-// shows rejections as text, and nothing of them while there are none.
+// The system view of a server that has just started shows a summary of each chart: the time of a commit has no value
+// yet. It shows rejections as text, and nothing of them while there are none.
 func TestRejections(t *testing.T) {
 	p := open(t, serve(t).url+"/#system")
 	p.drawn()
@@ -744,8 +793,11 @@ func TestRejections(t *testing.T) {
 			{ time: "2026-11-24T10:00:00.000Z", input: "mqtt", field: "", reason: "not a topic" }] }))) : send(path, options);`)
 	p.goTo("#system")
 	p.shows("The newest 2 of 12,345 since the start")
-	for _, want := range []string{"mqtt bed-7 ppg-1 spo2_pct <img src=x onerror=alert(1)> &amp;", "mqtt – – – not a topic"} {
-		p.until(fmt.Sprintf(`[...document.querySelectorAll("section tbody tr")].some((tr) => [...tr.children].slice(1).map((td) => td.innerText).join(" ") === %q)`, want))
+	for _, want := range []string{"mqtt bed-7 ppg-1 spo2_pct <img src=x onerror=alert(1)> &amp;",
+		"mqtt – – – not a topic"} {
+		p.until(fmt.Sprintf(
+			`[...document.querySelectorAll("section tbody tr")].some((tr) => [...tr.children].slice(1).map((td) => `+
+				`td.innerText).join(" ") === %q)`, want))
 	}
 	p.screen(360, 800)
 	if got := eval[int64](p, `document.documentElement.scrollWidth`); got > 360 {
@@ -754,7 +806,8 @@ func TestRejections(t *testing.T) {
 	axe, err := os.ReadFile("testdata/axe.min.js")
 	try(t, err)
 	p.js(string(axe))
-	if found := eval[string](p, `axe.run("section").then((r) => r.violations.map((v) => v.id + ": " + v.help).join("\n"))`); found != "" {
+	if found := eval[string](p,
+		`axe.run("section").then((r) => r.violations.map((v) => v.id + ": " + v.help).join("\n"))`); found != "" {
 		t.Error(found)
 	}
 }
@@ -789,15 +842,22 @@ silent = "30m"
 	p.shows("Pulsegate is not a medical alarm system (IEC 60601-1-8)")
 	column := func(want string) {
 		t.Helper()
-		p.until(fmt.Sprintf(`[...document.querySelectorAll("table.fleet tbody tr")].map((tr) => tr.children[0].innerText + " " + tr.children[3].innerText.trim()).join() === %q`, want))
+		p.until(fmt.Sprintf(
+			`[...document.querySelectorAll("table.fleet tbody tr")].map((tr) => tr.children[0].innerText + " " + `+
+				`tr.children[3].innerText.trim()).join() === %q`, want))
 	}
-	if got := eval[string](p, `[...document.querySelectorAll("table.fleet thead th")].slice(0, 4).map((th) => th.innerText.trim()).join()`); got != "Device,State,Last reading,Alerts" {
+	if got := eval[string](p,
+		`[...document.querySelectorAll("table.fleet thead th")].slice(0, 4).map((th) => th.innerText.trim()).join()`); got !=
+		"Device,State,Last reading,Alerts" {
 		t.Errorf("the columns are %q", got)
 	}
 	column("ppg-flagged ⚠ HeartFast,ppg-silent ⚠ Silent,ppg-fresh –")
 	p.click(".alerts summary")
-	const list = `[...document.querySelectorAll(".alerts tbody tr")].map((tr) => [...tr.children].filter((c, i) => i !== 3).map((c) => c.innerText).join("|")).join("\n")`
-	if got, want := eval[string](p, list), "HeartFast|ppg-flagged|heart_rate_bpm flagged as high|severity = <b>page</b>\nSilent|ppg-silent|no reading for 30m|"; got != want {
+	const list = `[...document.querySelectorAll(".alerts tbody tr")].map((tr) => [...tr.children].filter((c, i) => i ` +
+		`!== 3).map((c) => c.innerText).join("|")).join("\n")`
+	if got, want := eval[string](p, list),
+		"HeartFast|ppg-flagged|heart_rate_bpm flagged as high|severity = <b>page</b>\nSilent|ppg-silent|no "+
+			"reading for 30m|"; got != want {
 		t.Errorf("the list is\n%s\nwant\n%s", got, want)
 	}
 	axe, err := os.ReadFile("testdata/axe.min.js")
@@ -805,7 +865,8 @@ silent = "30m"
 	p.js(string(axe))
 	for _, scheme := range []string{"dark", "light"} {
 		p.scheme(scheme)
-		if found := eval[string](p, `axe.run("main").then((r) => r.violations.map((v) => v.id + ": " + v.help).join("\n"))`); found != "" {
+		if found := eval[string](p,
+			`axe.run("main").then((r) => r.violations.map((v) => v.id + ": " + v.help).join("\n"))`); found != "" {
 			t.Errorf("%s: %s", scheme, found)
 		}
 	}
@@ -820,7 +881,8 @@ silent = "30m"
 	p.click("button[data-state='']")
 	p.shows("The newest 0 of 2.")
 	column("ppg-flagged ⚠ HeartFast,ppg-silent ⚠ Silent,ppg-fresh –")
-	p.js(`{ window.fetch = (path, options) => path.startsWith("v1/alerts") ? new Promise(() => {}) : send(path, options); }`)
+	p.js(`{ window.fetch = (path, options) => path.startsWith("v1/alerts") ? new Promise(() => {}) : send(path, ` +
+		`options); }`)
 	following(p, s)
 	s.post(reading("ppg-fresh", 0, `"heart_rate_bpm":150`), reading("ppg-flagged", 0, `"heart_rate_bpm":70`))
 	p.until(`document.querySelector("tr[data-device=ppg-fresh]").innerText.includes("⚠ HeartFast")`)
@@ -830,7 +892,8 @@ silent = "30m"
 	p.drawn()
 	p.shows("1 active alert")
 	p.shows("not a medical alarm system")
-	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.endsWith(", 1 alert: HeartFast.")`)
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.endsWith(", 1 alert: ` +
+		`HeartFast.")`)
 	if got := summary(p, "SpO₂"); strings.Contains(got, "alert") {
 		t.Errorf("the summary of another sign is %q", got)
 	}
@@ -844,13 +907,15 @@ silent = "30m"
 	s.post(reading("ppg-fresh", 0, `"heart_rate_bpm":71`))
 	p.shows("No active alert")
 	p.goTo("#device?device=ppg-silent&range=6h")
-	p.until(`document.querySelector("figure[data-chart='Resting heart rate'] .summary")?.innerText.endsWith(", 1 alert: Silent.")`)
+	p.until(`document.querySelector("figure[data-chart='Resting heart rate'] .summary")?.innerText.endsWith(", 1 ` +
+		`alert: Silent.")`)
 }
 
 // Until the states of all devices are known, the page does not say that nothing is active.
 func TestAlertsUnknown(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "alerts.toml")
-	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"), 0o600))
+	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"),
+		0o600))
 	s := serve(t, "--alerts="+rules)
 	fewReadings(s)
 	p := open(t, s.url+"/")
@@ -858,19 +923,23 @@ func TestAlertsUnknown(t *testing.T) {
 	p.js(`window.send = fetch; window.fetch = async (path, options) => !path.startsWith("v1/alerts") ? send(path, options) :
 		new Response(JSON.stringify({ ...await (await send(path, options)).json(), alerts: [], total: 0, ...window.unknown }), { headers: { "Content-Type": "application/json" } });`)
 	for _, tt := range []struct{ unknown, shown string }{
-		{"{ ready: false }", "Active alerts are not known yet"}, {"{ unread: 1 }", "No active alert; those of 1 device are not known"},
+		{"{ ready: false }", "Active alerts are not known yet"},
+		{"{ unread: 1 }", "No active alert; those of 1 device are not known"},
 	} {
 		p.js("window.unknown = " + tt.unknown)
 		p.click("button[data-state='']")
 		p.shows(tt.shown)
-		p.until(`[...document.querySelectorAll("table.fleet tbody tr")].every((tr) => tr.children[3].innerText.trim() === "?")`)
+		p.until(`[...document.querySelectorAll("table.fleet tbody tr")].every((tr) => ` +
+			`tr.children[3].innerText.trim() === "?")`)
 	}
 }
 
-// The list is bounded, however many alerts begin while the page is open, and the number of those that are active stays right.
+// The list is bounded, however many alerts begin while the page is open, and the number of those that are active stays
+// right.
 func TestManyAlerts(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "alerts.toml")
-	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"), 0o600))
+	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"),
+		0o600))
 	s := serve(t, "--alerts="+rules)
 	p := open(t, s.url+"/")
 	p.shows("No active alert")

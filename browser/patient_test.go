@@ -41,8 +41,10 @@ func TestPatient(t *testing.T) {
 	assignment(s, "assign", "watch-1", "P-18", second, "")
 	assignment(s, "assign", "watch-2", "P-17", second, "")
 	assignment(s, "assign", "cuff-1", "P-17", first, "")
-	s.post(reading("watch-1", 55*time.Minute, `"heart_rate_bpm":111`), reading("watch-1", 30*time.Minute, `"heart_rate_bpm":61`),
-		reading("watch-1", 10*time.Minute, `"heart_rate_bpm":112`), reading("watch-2", time.Minute, `"heart_rate_bpm":63,"spo2_pct":85`),
+	s.post(reading("watch-1", 55*time.Minute, `"heart_rate_bpm":111`),
+		reading("watch-1", 30*time.Minute, `"heart_rate_bpm":61`),
+		reading("watch-1", 10*time.Minute, `"heart_rate_bpm":112`),
+		reading("watch-2", time.Minute, `"heart_rate_bpm":63,"spo2_pct":85`),
 		reading("cuff-1", 25*time.Minute, `"systolic_mmhg":120,"diastolic_mmhg":80`))
 	p := open(t, s.url+"/#device?device=cuff-1")
 	p.enter("#token", reader+kb.Enter)
@@ -50,8 +52,10 @@ func TestPatient(t *testing.T) {
 	p.click(`main a[href^="#patient"]`)
 	p.shows("Patient P-17")
 	p.drawn()
-	const cards = `[...document.querySelectorAll("dl.latest > div")].map((e) => e.innerText.replaceAll(/\s+/g, " ").replace(/\d+ (s|min) ago/, "AGO")).join("|")`
-	p.until(cards + ` === "SpO₂ 85 % ▲ high AGO, watch-2|Blood pressure 120/80 mmHg AGO, cuff-1|Heart rate 63 /min AGO, watch-2"`)
+	const cards = `[...document.querySelectorAll("dl.latest > div")].map((e) => e.innerText.replaceAll(/\s+/g, " ` +
+		`").replace(/\d+ (s|min) ago/, "AGO")).join("|")`
+	p.until(cards +
+		` === "SpO₂ 85 % ▲ high AGO, watch-2|Blood pressure 120/80 mmHg AGO, cuff-1|Heart rate 63 /min AGO, watch-2"`)
 	p.shows("Wears cuff-1 since")
 	p.shows("Usual SpO₂ 80 to 84 % (this patient’s)")
 	var values []string
@@ -93,7 +97,8 @@ func TestPatient(t *testing.T) {
 	assignment(s, "end", "watch-2", "", second, third)
 	assignment(s, "assign", "watch-2", "P-19", third, "")
 	s.post(reading("watch-2", 0, `"heart_rate_bpm":113`))
-	p.until(`document.querySelector("main").innerText.match(/Wears cuff-1[^,]*\n/) && ` + cards + `.includes("Heart rate 64 /min AGO, watch-2")`)
+	p.until(`document.querySelector("main").innerText.match(/Wears cuff-1[^,]*\n/) && ` + cards +
+		`.includes("Heart rate 64 /min AGO, watch-2")`)
 	if text := p.text(); strings.Contains(text, "113") {
 		t.Errorf("after watch-2 is another patient's, the page shows\n%s", text)
 	}
@@ -119,7 +124,8 @@ func TestPatientCorrected(t *testing.T) {
 	atOnce := at(began - time.Millisecond) // the end of an assignment that was a mistake
 	assignment(s, "assign", "watch-1", "P-17", at(began), "")
 	assignment(s, "assign", "watch-2", "P-17", at(began), at(changed))
-	s.post(reading("watch-1", 230*time.Minute, `"spo2_pct":84`), reading("watch-2", 210*time.Minute, `"heart_rate_bpm":163`),
+	s.post(reading("watch-1", 230*time.Minute, `"spo2_pct":84`),
+		reading("watch-2", 210*time.Minute, `"heart_rate_bpm":163`),
 		reading("watch-1", 3*time.Hour, `"heart_rate_bpm":161`), reading("watch-2", 150*time.Minute, `"heart_rate_bpm":64`),
 		reading("watch-1", time.Hour, `"heart_rate_bpm":62,"spo2_pct":85`))
 	p := open(t, s.url+"/#device?device=watch-1")
@@ -191,17 +197,19 @@ func TestPatientForbidden(t *testing.T) {
 	p.press("6 h")
 	p.shows("The credentials are not for this patient.")
 	p.expectProblem("403")
-	if text := p.text(); strings.Contains(text, "61") || strings.Contains(text, "P-17") || strings.Contains(text, "watch-1") {
+	if text := p.text(); strings.Contains(text, "61") || strings.Contains(text, "P-17") ||
+		strings.Contains(text, "watch-1") {
 		t.Errorf("after the answer 403, the page shows\n%s", text)
 	}
 	subscribers(p, s, 0)
 }
 
-// A session that ends by itself leaves no id in the tab: the next one to sign in may be somebody else. Nor does the page
-// of a device, unless the patient is opened.
+// A session that ends by itself leaves no id in the tab: the next one to sign in may be somebody else. Nor does the
+// page of a device, unless the patient is opened.
 func TestPatientForgotten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
-	admin, reader, other := newToken(t, file, "ward", "write,read,admin"), newToken(t, file, "screen", "read"), newToken(t, file, "other", "read", "--devices=cuff-")
+	admin, reader, other := newToken(t, file, "ward", "write,read,admin"), newToken(t, file, "screen", "read"),
+		newToken(t, file, "other", "read", "--devices=cuff-")
 	s := serve(t, "--tokens="+file, "--audit="+file+".log")
 	s.token = admin
 	assignment(s, "assign", "watch-1", "P-17", stamp(time.Hour), "")
@@ -209,7 +217,8 @@ func TestPatientForgotten(t *testing.T) {
 	p := open(t, s.url+"/#device?device=watch-1")
 	kept := func(want string) {
 		t.Helper()
-		if got := eval[string](p, `JSON.stringify({...sessionStorage, ...localStorage})`); strings.Contains(got, "P-17") != (want != "") {
+		if got := eval[string](p, `JSON.stringify({...sessionStorage, ...localStorage})`); strings.Contains(got,
+			"P-17") != (want != "") {
 			t.Errorf("the tab keeps %s, want %q", got, want)
 		}
 	}
@@ -219,7 +228,8 @@ func TestPatientForgotten(t *testing.T) {
 	p.click(`main a[href^="#patient"]`)
 	p.shows("61 /min")
 	kept("P-17")
-	if out, err := exec.Command(built.program, "token", "revoke", "--file="+file, "--audit="+file+".log", "--gateway=screen").CombinedOutput(); err != nil {
+	if out, err := exec.Command(built.program, "token", "revoke", "--file="+file, "--audit="+file+".log",
+		"--gateway=screen").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	p.shows("Your session has ended.")
@@ -232,8 +242,8 @@ func TestPatientForgotten(t *testing.T) {
 	}
 }
 
-// Values of two devices at the same times are told apart: whose a value and a flag is, and that there is no gap. What arrives
-// while the tab is hidden is shown when it is not any more.
+// Values of two devices at the same times are told apart: whose a value and a flag is, and that there is no gap. What
+// arrives while the tab is hidden is shown when it is not any more.
 func TestPatientTwoDevices(t *testing.T) {
 	s := serve(t)
 	for _, device := range []string{"watch-1", "watch-2"} {
@@ -243,7 +253,8 @@ func TestPatientTwoDevices(t *testing.T) {
 	for i := range 15 {
 		at := time.Since(first.Add(time.Duration(i) * time.Minute)).Truncate(time.Second)
 		stamped := stamp(at)
-		s.post(fmt.Sprintf(`{"device":"watch-1","time":%q,"spo2_pct":85}`, stamped), fmt.Sprintf(`{"device":"watch-2","time":%q,"spo2_pct":98}`, stamped))
+		s.post(fmt.Sprintf(`{"device":"watch-1","time":%q,"spo2_pct":85}`, stamped),
+			fmt.Sprintf(`{"device":"watch-2","time":%q,"spo2_pct":98}`, stamped))
 	}
 	p := open(t, s.url+"/#device?device=watch-1")
 	p.shows("Subject P-17 since")
@@ -252,7 +263,8 @@ func TestPatientTwoDevices(t *testing.T) {
 	p.drawn()
 	p.press("1 h")
 	p.shows(", 30 readings")
-	const of = `SpO₂: 30 values from 85 to 98 %, mean 91.5. Values of watch-1 and watch-2 in turn, which no line joins. No gaps, 1 flagged range.`
+	const of = `SpO₂: 30 values from 85 to 98 %, mean 91.5. Values of watch-1 and watch-2 in turn, which no line ` +
+		`joins. No gaps, 1 flagged range.`
 	p.shows(of)
 	for _, row := range dataOf(p, "SpO₂") {
 		if got := strings.Join(row[1:], "|"); got != "85|low|watch-1" && got != "98||watch-2" {
@@ -268,7 +280,9 @@ func TestPatientTwoDevices(t *testing.T) {
 
 	hide := func(hidden bool) {
 		t.Helper()
-		p.js(fmt.Sprintf(`Object.defineProperty(document, "hidden", { value: %t, configurable: true }); document.dispatchEvent(new Event("visibilitychange"))`, hidden))
+		p.js(fmt.Sprintf(
+			`Object.defineProperty(document, "hidden", { value: %t, configurable: true }); document.dispatchEvent(new `+
+				`Event("visibilitychange"))`, hidden))
 	}
 	following(p, s)
 	hide(true)
@@ -279,14 +293,16 @@ func TestPatientTwoDevices(t *testing.T) {
 	p.shows(", 31 readings")
 }
 
-// A live reading that arrived before a correction of its assignment, and is drawn after it, is not shown as the patient's.
-// A range that cannot be read is not drawn from another one's readings, and what is wrong stays on the screen.
+// A live reading that arrived before a correction of its assignment, and is drawn after it, is not shown as the
+// patient's. A range that cannot be read is not drawn from another one's readings, and what is wrong stays on the
+// screen.
 func TestPatientLate(t *testing.T) {
 	s := serve(t)
 	began := stamp(time.Hour)
 	assignment(s, "assign", "watch-1", "P-17", began, "")
 	assignment(s, "assign", "watch-2", "P-17", began, "")
-	s.post(reading("watch-1", 50*time.Minute, `"heart_rate_bpm":61`), reading("watch-2", 40*time.Minute, `"heart_rate_bpm":62`))
+	s.post(reading("watch-1", 50*time.Minute, `"heart_rate_bpm":61`),
+		reading("watch-2", 40*time.Minute, `"heart_rate_bpm":62`))
 	p := open(t, s.url+"/#device?device=watch-1")
 	p.shows("Subject P-17 since")
 	p.click(`main a[href^="#patient"]`)
@@ -294,13 +310,15 @@ func TestPatientLate(t *testing.T) {
 	p.drawn()
 	p.press("1 h")
 	p.shows(", 2 readings")
-	p.js(`const real = setTimeout; window.setTimeout = (call, ms, ...rest) => { if (ms !== 1000) return real(call, ms, ...rest); window.held = call; return 1; }`)
+	p.js(`const real = setTimeout; window.setTimeout = (call, ms, ...rest) => { if (ms !== 1000) return real(call, ms, ` +
+		`...rest); window.held = call; return 1; }`)
 	following(p, s)
 	s.post(reading("watch-2", time.Second, `"heart_rate_bpm":113`))
 	p.until(`window.held !== undefined`)
 	assignment(s, "end", "watch-2", "", began, stamp(30*time.Minute))
 	p.press("6 h")
-	p.until(`document.querySelector(".shown").innerText.endsWith(", 2 readings") && document.querySelector("main h2 + table").innerText.match(/now/g).length === 1`)
+	p.until(`document.querySelector(".shown").innerText.endsWith(", 2 readings") && document.querySelector("main h2 + ` +
+		`table").innerText.match(/now/g).length === 1`)
 	p.js(`window.setTimeout = real; window.held()`)
 	p.until(`document.querySelector("dl.latest").innerText.includes("62")`)
 	if text := p.text(); strings.Contains(text, "113") || !strings.Contains(text, ", 2 readings") {
@@ -310,7 +328,8 @@ func TestPatientLate(t *testing.T) {
 	six := eval[string](p, `document.querySelector(".shown").innerText`)
 	p.press("1 h")
 	p.until(fmt.Sprintf(`document.querySelector(".shown").innerText !== %q`, six))
-	p.js(`const really = fetch; window.fetch = (path, ...rest) => (path.includes("/aggregates") ? Promise.reject(new TypeError("cut")) : really(path, ...rest))`)
+	p.js(`const really = fetch; window.fetch = (path, ...rest) => (path.includes("/aggregates") ? Promise.reject(new ` +
+		`TypeError("cut")) : really(path, ...rest))`)
 	before := eval[string](p, `document.querySelector(".shown").innerText`)
 	p.press("7 d")
 	p.shows("The server cannot be reached.")

@@ -91,8 +91,10 @@ func serveHouse(t *testing.T, args ...string) (*server, *house) {
 	h.admit(t, "id1")
 	try(t, os.WriteFile(filepath.Join(dir, "secret"), []byte(clientSecret+"\n"), 0o600))
 	return serve(t, append([]string{
-		"--addr=" + addr, "--oidc-issuer=" + issuer, "--oidc-client-id=pulsegate", "--oidc-client-secret-file=" + filepath.Join(dir, "secret"),
-		"--public-url=" + h.page, "--access-rules=" + h.rules, "--audit=" + filepath.Join(dir, "audit"), "--oidc-scopes=offline_access",
+		"--addr=" + addr, "--oidc-issuer=" + issuer, "--oidc-client-id=pulsegate", "--oidc-client-secret-file=" +
+			filepath.Join(dir, "secret"),
+		"--public-url=" + h.page, "--access-rules=" + h.rules, "--audit=" + filepath.Join(dir, "audit"),
+		"--oidc-scopes=offline_access",
 	}, args...)...), h
 }
 
@@ -143,7 +145,8 @@ func TestSignInAtProvider(t *testing.T) {
 	if at := eval[string](p, "location.href"); at != h.page {
 		t.Errorf("the browser is at %s, want %s", at, h.page)
 	}
-	if got := eval[string](p, `fetch("v1/session").then((r) => r.text())`); !strings.Contains(got, `"signed_in":true,"all_devices":false,"provider":true`) {
+	if got := eval[string](p, `fetch("v1/session").then((r) => r.text())`); !strings.Contains(got,
+		`"signed_in":true,"all_devices":false,"provider":true`) {
 		t.Errorf("the session is %s", got)
 	}
 	if got := eval[string](p, "document.cookie"); got != "" {

@@ -21,11 +21,14 @@ const ages = `[...document.querySelectorAll("[data-at]")].map((e) => parseInt(e.
 // older waits until every age that the page shows is at least some seconds greater than those before.
 func older(p *tab, before []int, seconds int) {
 	p.t.Helper()
-	p.until(fmt.Sprintf(`((now, before) => now.length === before.length && now.every((s, i) => s >= before[i] + %d))(%s, %s)`, seconds, ages, strings.ReplaceAll(fmt.Sprint(before), " ", ",")))
+	p.until(fmt.Sprintf(
+		`((now, before) => now.length === before.length && now.every((s, i) => s >= before[i] + %d))(%s, %s)`, seconds, ages,
+		strings.ReplaceAll(fmt.Sprint(before), " ", ",")))
 }
 
 // isQuiet is whether the page says that it is not live, and its values are grey.
-const isQuiet = `!document.querySelector("#band").hidden && getComputedStyle(document.querySelector(".value, .latest dd")).color === getComputedStyle(document.querySelector(".notice, .quiet")).color`
+const isQuiet = `!document.querySelector("#band").hidden && getComputedStyle(document.querySelector(".value, .latest ` +
+	`dd")).color === getComputedStyle(document.querySelector(".notice, .quiet")).color`
 
 var notLive = regexp.MustCompile(`^Not live since \d\d:\d\d:\d\d, for \d+ s\.`)
 
@@ -42,7 +45,8 @@ func quiet(p *tab, since time.Time) {
 	try(p.t, err)
 	local := since.UTC().Add(time.Duration(zone) * time.Minute)
 	second := func(t time.Time) int { return t.Hour()*3600 + t.Minute()*60 + t.Second() }
-	if d := (second(at) - second(local) + 24*3600) % (24 * 3600); d > 60 && d < 24*3600-10 { // the last event was shortly before, or is on its way
+	// the last event was shortly before, or is on its way
+	if d := (second(at) - second(local) + 24*3600) % (24 * 3600); d > 60 && d < 24*3600-10 {
 		p.t.Errorf("the band says %q; the server was stopped at %v", text, local)
 	}
 	p.until(fmt.Sprintf(`document.querySelector("#band").innerText !== %q`, text))
@@ -56,17 +60,20 @@ func axe(p *tab) {
 	p.js(string(rules))
 	for _, scheme := range []string{"dark", "light"} {
 		p.scheme(scheme)
-		if found := eval[string](p, `axe.run().then((r) => r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes[0].html).join("\n"))`); found != "" {
+		if found := eval[string](p,
+			`axe.run().then((r) => r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes[0].html).join("\n"))`); found !=
+			"" {
 			p.t.Errorf("%s: %s", scheme, found)
 		}
 	}
 }
 
-// TestNotLive stops the server, and kills it. Ages go on, a device goes silent on the screen, and the page says since when
-// it is not live, in every view.
+// TestNotLive stops the server, and kills it. Ages go on, a device goes silent on the screen, and the page says since
+// when it is not live, in every view.
 func TestNotLive(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "alerts.toml")
-	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"), 0o600))
+	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"),
+		0o600))
 	s := serve(t, "--alerts="+rules, "--stale-after=30s")
 	s.post(reading("ppg-1", 0, `"heart_rate_bpm":150`), reading("ppg-2", 0, `"heart_rate_bpm":70,"spo2_pct":98`))
 	p := open(t, s.url+"/")
@@ -94,7 +101,8 @@ func TestNotLive(t *testing.T) {
 	p.shows("● fresh")
 	following(p, s)
 	// A tab that was hidden says so at once when it is seen again.
-	const hide = `Object.defineProperty(document, "hidden", { configurable: true, value: %v }); document.dispatchEvent(new Event("visibilitychange"));`
+	const hide = `Object.defineProperty(document, "hidden", { configurable: true, value: %v }); ` +
+		`document.dispatchEvent(new Event("visibilitychange"));`
 	p.js(fmt.Sprintf(hide, true))
 	try(t, s.process.Kill())
 	stopped = time.Now()
@@ -116,7 +124,9 @@ func TestClockOff(t *testing.T) {
 			s := serve(t)
 			s.post(reading("ppg-1", 10*time.Second, `"heart_rate_bpm":70`))
 			p := open(t, s.url+"/#system")
-			call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `{ const real = Date.now; Date.now = () => real() ` + off + ` 86400000; }`})
+			call(p, page.AddScriptToEvaluateOnNewDocument,
+				page.AddScriptToEvaluateOnNewDocumentParams{Source: `{ const real = Date.now; Date.now = () => real() ` + off +
+					` 86400000; }`})
 			p.run(chromedp.Navigate(s.url + "/?#fleet"))
 			p.until(`/^\d\d s ago$/.test(document.querySelector("tr[data-device=ppg-1] .value")?.innerText)`)
 			p.shows("● fresh")
@@ -137,17 +147,21 @@ func TestWorstFirst(t *testing.T) {
 	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"SpO2Low\"\nsign = \"spo2_pct\"\nbelow = 60\n"), 0o600))
 	s := serve(t, "--alerts="+rules)
 	s.post(
-		reading("a-systolic", 8*time.Minute, `"systolic_mmhg":83,"diastolic_mmhg":60`), reading("b-glucose", time.Minute, `"glucose_mg_dl":50`),
+		reading("a-systolic", 8*time.Minute, `"systolic_mmhg":83,"diastolic_mmhg":60`),
+		reading("b-glucose", time.Minute, `"glucose_mg_dl":50`),
 		reading("z-alert", 0, `"spo2_pct":55,"heart_rate_bpm":70`), reading("c-old", time.Hour, `"spo2_pct":55`),
 	)
 	p := open(t, s.url+"/")
 	p.shows("1 active alert")
-	p.until(`[...document.querySelectorAll("table.fleet tbody th")].map((e) => e.innerText).join() === "z-alert,b-glucose,a-systolic,c-old"`)
+	p.until(`[...document.querySelectorAll("table.fleet tbody th")].map((e) => e.innerText).join() === "z-alert,` +
+		`b-glucose,a-systolic,c-old"`)
 	p.shows("Worst: z-alert – ⚠ SpO2Low: SpO₂ 55 % ◆ outside validated range, ▼ low, measured ")
-	p.until(`document.querySelector("tr[data-device=b-glucose] td").innerText.replaceAll(/\s+/g, " ").includes("Glucose 50 mg/dL ▼ low")`)
+	p.until(`document.querySelector("tr[data-device=b-glucose] td").innerText.replaceAll(/\s+/g, " ").includes("Glucose ` +
+		`50 mg/dL ▼ low")`)
 	p.click("details.columns summary")
 	p.click("input[data-sign=spo2_pct]")
-	p.until(`document.querySelector("tr[data-device=z-alert] td").innerText.replaceAll(/\s+/g, " ").includes("SpO₂ 55 % ")`)
+	p.until(`document.querySelector("tr[data-device=z-alert] td").innerText.replaceAll(/\s+/g, " ` +
+		`").includes("SpO₂ 55 % ")`)
 	p.shows("no clinical weight")
 	p.shows("adults, not in pregnancy")
 	axe(p)

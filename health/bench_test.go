@@ -52,7 +52,8 @@ func BenchmarkHealth(b *testing.B) {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			rec := httptest.NewRecorder()
 			bb.h.ServeHTTP(rec, r)
-			if got := rec.Body.String(); rec.Code != 200 || got != bb.want || rec.Result().Header.Get("Content-Type") != "application/json" {
+			if got := rec.Body.String(); rec.Code != 200 || got != bb.want ||
+				rec.Result().Header.Get("Content-Type") != "application/json" {
 				b.Fatalf("got %d %v %s, want 200, application/json, %s", rec.Code, rec.Result().Header, got, bb.want)
 			}
 			d := &discard{header: make(http.Header)}

@@ -64,9 +64,12 @@ func TestHandlers(t *testing.T) {
 		{"readyz", ready.Readyz(), "GET", 200, `{"status":"ready"}` + "\n", nil},
 		{"readyz, pending", h.Readyz(), "GET", 503, `{"status":"unavailable","pending":["store"]}` + "\n", nil},
 		{"readyz, pending, HEAD", h.Readyz(), "HEAD", 503, "", http.Header{"Content-Length": {"45"}}},
-		{"livez, POST", h.Livez(), "POST", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}` + "\n", http.Header{"Allow": {"GET, HEAD"}}},
-		{"readyz, DELETE", h.Readyz(), "DELETE", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}` + "\n", http.Header{"Allow": {"GET, HEAD"}}},
-		{"healthz, OPTIONS", h.Healthz(), "OPTIONS", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}` + "\n", http.Header{"Allow": {"GET, HEAD"}}},
+		{"livez, POST", h.Livez(), "POST", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}` + "\n",
+			http.Header{"Allow": {"GET, HEAD"}}},
+		{"readyz, DELETE", h.Readyz(), "DELETE", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}` +
+			"\n", http.Header{"Allow": {"GET, HEAD"}}},
+		{"healthz, OPTIONS", h.Healthz(), "OPTIONS", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}` +
+			"\n", http.Header{"Allow": {"GET, HEAD"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := httptest.NewRecorder()
@@ -96,7 +99,8 @@ func TestHandlers(t *testing.T) {
 // Reported results and Drain take effect before the call returns, and no answer
 // contains the text of an error.
 func TestReportAndDrain(t *testing.T) {
-	h := health.New(health.Options{}, health.Check{Name: "disk"}, health.Check{Name: "store"}, health.Check{Name: "clock.ntp"})
+	h := health.New(health.Options{}, health.Check{Name: "disk"}, health.Check{Name: "store"},
+		health.Check{Name: "clock.ntp"})
 	disk, store, clock := h.Reporter("disk"), h.Reporter("store"), h.Reporter("clock.ntp")
 	for _, step := range []struct {
 		do   func()
@@ -159,11 +163,18 @@ func TestPublic(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{func() { store(nil); loss(told("from 1 to 2")) }, `200 {"status":"ready","degraded":["loss"],"details":{"loss":"from 1 to 2"}}`},
-		{func() { loss(fmt.Errorf("check: %w", told("from 1 to 3"))) }, `200 {"status":"ready","degraded":["loss"],"details":{"loss":"from 1 to 3"}}`},
-		{func() { store(told("full")) }, `503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"loss":"from 1 to 3","store":"full"}}`},
-		{func() { loss(told("a\x00b\"\xff")) }, `503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"loss":"a\u0000b\"` + "\ufffd" + `","store":"full"}}`},
-		{func() { loss(errSecret) }, `503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"store":"full"}}`},
+		{func() { store(nil); loss(told("from 1 to 2")) },
+			`200 {"status":"ready","degraded":["loss"],"details":{"loss":"from 1 to 2"}}`},
+		{func() { loss(fmt.Errorf("check: %w", told("from 1 to 3"))) },
+			`200 {"status":"ready","degraded":["loss"],"details":{"loss":"from 1 to 3"}}`},
+		{func() { store(told("full")) },
+			`503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"loss":"from 1 to 3",` +
+				`"store":"full"}}`},
+		{func() { loss(told("a\x00b\"\xff")) },
+			`503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"loss":"a\u0000b\"` + "\ufffd" +
+				`","store":"full"}}`},
+		{func() { loss(errSecret) },
+			`503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"store":"full"}}`},
 		{func() { store(nil); loss(nil) }, `200 {"status":"ready"}`},
 	} {
 		step.do()

@@ -139,13 +139,15 @@ func TestCloseNamesHangingChecks(t *testing.T) {
 		release := make(chan struct{})
 		hang := func(context.Context) error { <-release; return nil }
 		h := health.New(health.Options{},
-			health.Check{Name: "nfs", Run: hang}, health.Check{Name: "fine", Run: func(context.Context) error { return nil }}, health.Check{Name: "dns", Run: hang})
+			health.Check{Name: "nfs", Run: hang}, health.Check{Name: "fine", Run: func(context.Context) error { return nil }},
+			health.Check{Name: "dns", Run: hang})
 		h.Start(t.Context())
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := h.Close(ctx)
-		if want := "close health: still running: nfs, dns: context deadline exceeded"; err == nil || err.Error() != want || !errors.Is(err, context.DeadlineExceeded) {
+		if want := "close health: still running: nfs, dns: context deadline exceeded"; err == nil || err.Error() != want ||
+			!errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Close = %v, want %s", err, want)
 		}
 		close(release)

@@ -13,9 +13,12 @@ func TestAllocations(t *testing.T) {
 	router := mux.NewRouter()
 	var route *mux.Route
 	router.HandleFunc("/static/{$}", nil)
-	router.HandleFunc("/static", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) }).Methods("GET")
-	router.HandleFunc("/strict/{a}", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) }).Methods("POST")
-	router.HandleFunc("/strict/{a}", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) }).Methods("GET")
+	router.HandleFunc("/static", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) }).
+		Methods("GET")
+	router.HandleFunc("/strict/{a}", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) }).
+		Methods("POST")
+	router.HandleFunc("/strict/{a}", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) }).
+		Methods("GET")
 	router.PathPrefix("/prefix/").HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) })
 	router.HandleFunc("/var/{name}", func(_ http.ResponseWriter, r *http.Request) {
 		if mux.Var(r, "name") == "" {
@@ -23,9 +26,14 @@ func TestAllocations(t *testing.T) {
 		}
 	})
 	router.HandleFunc("/five/{a}/{b}/{c}/{d}/{e}", func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "e") })
-	router.HandleFunc("/eight/{a}/{b}/{c}/{d}/{e}/{f}/{g}/{h}", func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "h") })
-	router.HandleFunc("/regexp/{id:[0-9]+}/{hex:(?:[0-9a-f]{2})+}", func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "id") })
-	router.Host("{sub}.example.com").Path("/host/{x}").Queries("k", "{q}").HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "q") })
+	router.HandleFunc("/eight/{a}/{b}/{c}/{d}/{e}/{f}/{g}/{h}", func(_ http.ResponseWriter, r *http.Request) {
+		mux.Var(r, "h")
+	})
+	router.HandleFunc("/regexp/{id:[0-9]+}/{hex:(?:[0-9a-f]{2})+}", func(_ http.ResponseWriter, r *http.Request) {
+		mux.Var(r, "id")
+	})
+	router.Host("{sub}.example.com").Path("/host/{x}").Queries("k", "{q}").
+		HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "q") })
 	router.HandleFunc("/map/{name}", func(_ http.ResponseWriter, r *http.Request) { _ = mux.Vars(r)["name"] })
 	sub := router.PathPrefix("/sub/{tenant}").Subrouter()
 	sub.HandleFunc("/static", func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "tenant") })

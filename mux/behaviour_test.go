@@ -76,7 +76,8 @@ func TestBehaviour(t *testing.T) {
 		{"HEAD is not GET", func(r *mux.Router) { r.Handle("/a", label("x")).Methods("GET") }, "HEAD", "/a", "405"},
 		{"clean path", func(r *mux.Router) {}, "GET", "/a//b/../c?q=1", "301 /a/c?q=1"},
 		{"skip clean", func(r *mux.Router) { r.SkipClean(true).Handle("/a//b", label("x")) }, "GET", "/a//b", "x"},
-		{"add a slash", func(r *mux.Router) { r.StrictSlash(true).Handle("/a/", label("x")) }, "GET", "/a?q=1", "301 /a/?q=1"},
+		{"add a slash", func(r *mux.Router) { r.StrictSlash(true).Handle("/a/", label("x")) }, "GET", "/a?q=1",
+			"301 /a/?q=1"},
 		{"remove a slash", func(r *mux.Router) { r.StrictSlash(true).Handle("/a", label("x")) }, "POST", "/a/", "301 /a"},
 		{"the other form registered first redirects", func(r *mux.Router) {
 			r.StrictSlash(true)
@@ -86,9 +87,11 @@ func TestBehaviour(t *testing.T) {
 		{"no redirect after a mismatch", func(r *mux.Router) {
 			r.StrictSlash(true).Handle("/a", label("x")).Methods("POST")
 		}, "GET", "/a/", "405"},
-		{"a prefix may end in a segment", func(r *mux.Router) { r.PathPrefix("/foo").Handler(label("x")) }, "GET", "/foobar", "x"},
+		{"a prefix may end in a segment", func(r *mux.Router) { r.PathPrefix("/foo").Handler(label("x")) }, "GET",
+			"/foobar", "x"},
 		{"encoded slash, decoded", func(r *mux.Router) { r.Handle("/{x}/{y}", label("x")) }, "GET", "/a%2Fb", "x"},
-		{"encoded slash, encoded", func(r *mux.Router) { r.UseEncodedPath().Handle("/{x}", label("x")) }, "GET", "/a%2Fb", "x"},
+		{"encoded slash, encoded", func(r *mux.Router) { r.UseEncodedPath().Handle("/{x}", label("x")) }, "GET",
+			"/a%2Fb", "x"},
 		{"cleaning keeps the encoding", func(r *mux.Router) { r.UseEncodedPath() }, "GET", "/a%2Fb//c", "301 /a%2Fb/c"},
 		{"a slash redirect keeps the encoding", func(r *mux.Router) {
 			r.UseEncodedPath().StrictSlash(true).Handle("/{x}/", label("x"))
@@ -100,12 +103,17 @@ func TestBehaviour(t *testing.T) {
 			r.HandleFunc("/{a}-{b}", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, mux.Vars(r)["a"]) })
 		}, "GET", "/1-2-3", "1-2"},
 		{"one name twice in a template", func(r *mux.Router) {
-			r.HandleFunc("/{a}/{a}", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, mux.Var(r, "a"), mux.Vars(r)) })
+			r.HandleFunc("/{a}/{a}", func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(w, mux.Var(r, "a"), mux.Vars(r))
+			})
 		}, "GET", "/1/2", "2map[a:2]"},
 		{"host is case-sensitive", func(r *mux.Router) { r.Host("Example.com").Handler(label("x")) }, "GET", "/", "404"},
-		{"host without port", func(r *mux.Router) { r.Host("example.{tld}").Handler(label("x")) }, "GET", "http://example.com:80/", "x"},
-		{"host with a colon in a pattern", func(r *mux.Router) { r.Host("example.{tld:(?:com)}").Handler(label("x")) }, "GET", "http://example.com:80/", "404"},
-		{"first value of a query", func(r *mux.Router) { r.Queries("k", "v").Handler(label("x")) }, "GET", "/?k=w&k=v", "404"},
+		{"host without port", func(r *mux.Router) { r.Host("example.{tld}").Handler(label("x")) }, "GET",
+			"http://example.com:80/", "x"},
+		{"host with a colon in a pattern", func(r *mux.Router) { r.Host("example.{tld:(?:com)}").Handler(label("x")) }, "GET",
+			"http://example.com:80/", "404"},
+		{"first value of a query", func(r *mux.Router) { r.Queries("k", "v").Handler(label("x")) }, "GET",
+			"/?k=w&k=v", "404"},
 		{"semicolons separate", func(r *mux.Router) { r.Queries("k", "v").Handler(label("x")) }, "GET", "/?a=b;k=v", "x"},
 		{"any value of a query", func(r *mux.Router) { r.Queries("k", "").Handler(label("x")) }, "GET", "/?k", "x"},
 		{"a subrouter falls through", func(r *mux.Router) {

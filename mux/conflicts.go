@@ -186,7 +186,8 @@ func (m *matcher) impliedBy(other *matcher) bool {
 	case matchMethods, matchSchemes:
 		return !slices.ContainsFunc(other.names, func(name string) bool { return !slices.Contains(m.names, name) })
 	case matchHeaders:
-		return !slices.ContainsFunc(m.headers, func(rule headerRule) bool { return !slices.ContainsFunc(other.headers, rule.impliedBy) })
+		return !slices.ContainsFunc(m.headers,
+			func(rule headerRule) bool { return !slices.ContainsFunc(other.headers, rule.impliedBy) })
 	default:
 		return false
 	}

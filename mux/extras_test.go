@@ -72,9 +72,10 @@ func TestPathValuesEncoded(t *testing.T) {
 	serveMux := http.NewServeMux()
 	serveMux.HandleFunc("/{x}", func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, req.PathValue("x")) })
 	r := mux.NewRouter().UseEncodedPath().PathValues(true)
-	r.Host("{h}.example.com").Path("/{x}").Queries("q", "{q:.*}").HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		fmt.Fprint(w, req.PathValue("h"), " ", req.PathValue("x"), " ", req.PathValue("q"), " ", mux.Vars(req)["x"])
-	})
+	r.Host("{h}.example.com").Path("/{x}").Queries("q", "{q:.*}").
+		HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			fmt.Fprint(w, req.PathValue("h"), " ", req.PathValue("x"), " ", req.PathValue("q"), " ", mux.Vars(req)["x"])
+		})
 	r.HandleFunc("/{x}", func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, req.PathValue("x")) })
 	for _, path := range []string{"/a%2Fb", "/a%20b", "/a%252Fb", "/a", "/%C3%A9", "/a+b"} {
 		want := serve(serveMux, "GET", path)
@@ -105,7 +106,8 @@ func TestPermanentRedirect(t *testing.T) {
 func TestConflictsAreCertain(t *testing.T) {
 	h := http.NotFoundHandler()
 	small := []func(*mux.Router) *mux.Route{}
-	for _, tpl := range []string{"/a", "/a/", "/{x}", "/{x}/", "/a/{y}", "/{x}/b", "/{x:a}", "/{x:.*}", "/a/b", "", "/{x}{y}", "/{x:a*}"} {
+	for _, tpl := range []string{"/a", "/a/", "/{x}", "/{x}/", "/a/{y}", "/{x}/b", "/{x:a}", "/{x:.*}", "/a/b", "",
+		"/{x}{y}", "/{x:a*}"} {
 		small = append(small,
 			func(r *mux.Router) *mux.Route { return r.Handle(tpl, h) },
 			func(r *mux.Router) *mux.Route { return r.Handle(tpl, h).Methods("GET") })

@@ -39,14 +39,15 @@ func TestTexts(t *testing.T) {
 		"closing brace": {func(r *mux.Route) { r.Path("/a}") }, `mux: unbalanced braces in "/a}"`},
 		"name":          {func(r *mux.Route) { r.Path("/{:a}") }, `mux: missing name or pattern in "{:a}"`},
 		"pattern":       {func(r *mux.Route) { r.Path("/{a:}") }, `mux: missing name or pattern in "{a:}"`},
-		"pattern first": {func(r *mux.Route) { r.Path("/{a:[}/{}") }, "mux: error compiling regex for \"{a:[}\": error parsing regexp: missing closing ]: `[$`"},
-		"template":      {func(r *mux.Route) { r.Path("/\xff") }, "error parsing regexp: invalid UTF-8: `\xff$`"},
-		"second name":   {func(r *mux.Route) { r.Name("a").Name("b") }, `mux: route already has name "a", can't set "b"`},
-		"variable":      {func(r *mux.Route) { r.Host("{a}.com").Path("/{a}") }, `mux: duplicated route variable "a"`},
-		"two queries":   {func(r *mux.Route) { r.Queries("k", "{a}", "l", "{a}") }, `mux: duplicated route variable "a"`},
-		"queries":       {func(r *mux.Route) { r.Queries("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
-		"headers":       {func(r *mux.Route) { r.Headers("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
-		"header":        {func(r *mux.Route) { r.HeadersRegexp("k", "[") }, "error parsing regexp: missing closing ]: `[`"},
+		"pattern first": {func(r *mux.Route) { r.Path("/{a:[}/{}") },
+			"mux: error compiling regex for \"{a:[}\": error parsing regexp: missing closing ]: `[$`"},
+		"template":    {func(r *mux.Route) { r.Path("/\xff") }, "error parsing regexp: invalid UTF-8: `\xff$`"},
+		"second name": {func(r *mux.Route) { r.Name("a").Name("b") }, `mux: route already has name "a", can't set "b"`},
+		"variable":    {func(r *mux.Route) { r.Host("{a}.com").Path("/{a}") }, `mux: duplicated route variable "a"`},
+		"two queries": {func(r *mux.Route) { r.Queries("k", "{a}", "l", "{a}") }, `mux: duplicated route variable "a"`},
+		"queries":     {func(r *mux.Route) { r.Queries("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
+		"headers":     {func(r *mux.Route) { r.Headers("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
+		"header":      {func(r *mux.Route) { r.HeadersRegexp("k", "[") }, "error parsing regexp: missing closing ]: `[`"},
 	} {
 		router := mux.NewRouter()
 		route := router.NewRoute()
@@ -71,7 +72,8 @@ func TestTexts(t *testing.T) {
 		t.Errorf("a missing variable: %v, %v", missing, err)
 	}
 	defer func() {
-		const want = "route /{a:(b)} contains capture groups in its regexp. Only non-capturing groups are accepted: e.g. (?:pattern) instead of (pattern)"
+		const want = "route /{a:(b)} contains capture groups in its regexp. Only non-capturing groups are accepted: e.g. " +
+			"(?:pattern) instead of (pattern)"
 		if got := recover(); got != want {
 			t.Errorf("panic %v, want %v", got, want)
 		}

@@ -240,8 +240,10 @@ func compareServing(t *testing.T, stride int) {
 						want.status = http.StatusMethodNotAllowed
 					}
 					got := serve(r)
-					if got.status != want.status || got.location != want.location || got.route != want.route || !maps.Equal(got.vars, want.vars) {
-						t.Fatalf("routes %d and %d, strict %v, skipClean %v, share %v, path %q: got %+v, by a scan %+v", a, b, strict, skipClean, share, path, got, want)
+					if got.status != want.status || got.location != want.location || got.route != want.route ||
+						!maps.Equal(got.vars, want.vars) {
+						t.Fatalf("routes %d and %d, strict %v, skipClean %v, share %v, path %q: got %+v, by a scan %+v", a, b, strict,
+							skipClean, share, path, got, want)
 					}
 				}
 			}

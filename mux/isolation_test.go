@@ -32,9 +32,14 @@ func TestRequestIsIsolated(t *testing.T) {
 		})
 	}
 	for name, build := range map[string]func(*mux.Router){
-		"router's middleware":    func(r *mux.Router) { r.Use(change); r.Handle("/a", label("x")) },
-		"route's middleware":     func(r *mux.Router) { r.Handle("/a", label("x")).Use(change) },
-		"subrouter's middleware": func(r *mux.Router) { s := r.NewRoute().Subrouter(); s.Use(change); s.Handle("/a", label("x")) },
+		"router's middleware": func(r *mux.Router) { r.Use(change); r.Handle("/a", label("x")) },
+		"route's middleware":  func(r *mux.Router) { r.Handle("/a", label("x")).Use(change) },
+		"subrouter's middleware": func(r *mux.Router) {
+			s := r.NewRoute().Subrouter()
+			s.Use(change)
+			s.Handle("/a",
+				label("x"))
+		},
 		"variables": func(r *mux.Router) {
 			r.Handle("/{a}", change(label("x")))
 		},
@@ -156,7 +161,8 @@ func TestReentry(t *testing.T) {
 					want, wantVars = variable, "1"
 				}
 				if route != want || vars != wantVars {
-					t.Errorf("share %v, %s then %s: the outer middleware sees the wrong route, or %q as its variable", share, outer, inner, vars)
+					t.Errorf("share %v, %s then %s: the outer middleware sees the wrong route, or %q as its variable", share,
+						outer, inner, vars)
 				}
 			}
 		}

@@ -76,7 +76,8 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // serveRoute serves a request with a route that is known to match. path is the
 // path that holds its variables; all of them are in the path.
-func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.Request, route *compiledRoute, path string) {
+func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.Request, route *compiledRoute,
+	path string) {
 	handler := route.handler
 	wrapped := len(route.middlewares) > 0 || len(c.middlewares) > 0
 	if wrapped {

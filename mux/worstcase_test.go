@@ -233,7 +233,10 @@ func BenchmarkCopiedRouter(b *testing.B) {
 	r := manyRoutes(1000)
 	for name, h := range map[string]http.Handler{
 		"pointer": r,
-		"value":   http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { copied := *r; copied.ServeHTTP(w, req) }),
+		"value": http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			copied := *r
+			copied.ServeHTTP(w, req)
+		}),
 	} {
 		b.Run("by="+name, func(b *testing.B) {
 			req, w := request("/r998"), httptest.NewRecorder()

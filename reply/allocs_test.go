@@ -37,10 +37,12 @@ func TestNoAllocations(t *testing.T) {
 		"Head.AppendHTTP1":     func() { buf = head.AppendHTTP1(buf[:0], message, body) },
 		"Problem.Write":        func() { problem.Write(d, getPlain, "above 100 %", reply.String("field", field)) },
 		"Problem.WriteRetry":   func() { problem.WriteRetryAfter(d, getPlain, time.Second, "busy") },
-		"AppendProblem":        func() { buf = reply.AppendProblem(buf[:0], problem, "d\n\xff", reply.String("field", field)) },
-		"IntValue":             func() { d.header["Content-Length"] = reply.IntValue(n) },
-		"Clock.AppendDate":     func() { buf = clock.AppendDate(buf[:0]) },
-		"AppendJSONString":     func() { buf = reply.AppendJSONString(buf[:0], "a\"\xff\u2028") },
+		"AppendProblem": func() {
+			buf = reply.AppendProblem(buf[:0], problem, "d\n\xff", reply.String("field", field))
+		},
+		"IntValue":         func() { d.header["Content-Length"] = reply.IntValue(n) },
+		"Clock.AppendDate": func() { buf = clock.AppendDate(buf[:0]) },
+		"AppendJSONString": func() { buf = reply.AppendJSONString(buf[:0], "a\"\xff\u2028") },
 	} {
 		clear(d.header)
 		wantNoAllocs(t, what, f)

@@ -153,7 +153,8 @@ func TestCompressedByMiddleware(t *testing.T) {
 			defer got.Body.Close()
 			body, err := io.ReadAll(got.Body)
 			if err != nil || string(body) != string(want) || got.StatusCode != plain.StatusCode || !got.Uncompressed {
-				t.Errorf("got %d %q, %v, decompressed: %v, want %d %q", got.StatusCode, body, err, got.Uncompressed, plain.StatusCode, want)
+				t.Errorf("got %d %q, %v, decompressed: %v, want %d %q", got.StatusCode, body, err, got.Uncompressed,
+					plain.StatusCode, want)
 			}
 		})
 	}

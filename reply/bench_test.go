@@ -22,7 +22,8 @@ func wantAnswer(b *testing.B, got *http.Response, status int, contentType, body 
 	if err != nil {
 		b.Fatal(err)
 	}
-	if got.StatusCode != status || got.Header.Get("Content-Type") != contentType || strings.TrimSpace(string(text)) != body {
+	if got.StatusCode != status || got.Header.Get("Content-Type") != contentType ||
+		strings.TrimSpace(string(text)) != body {
 		b.Fatalf("got %d %v %q, want %d, type %q, %q", got.StatusCode, got.Header, text, status, contentType, body)
 	}
 }
@@ -85,7 +86,8 @@ func BenchmarkProblem(b *testing.B) {
 	}
 	const typ, title = "https://pulsegate.example/problems/invalid", "Invalid reading"
 	const field, reason = "spo2_pct", "outside the accepted range"
-	const want = `{"type":"` + typ + `","title":"` + title + `","status":422,"field":"` + field + `","reason":"` + reason + `"}`
+	const want = `{"type":"` + typ + `","title":"` + title + `","status":422,"field":"` + field + `","reason":"` +
+		reason + `"}`
 	p := reply.NewProblem(422, typ, title)
 	r := get()
 	for _, bb := range []struct {

@@ -39,7 +39,8 @@ func Example() {
 	// 503, retry after "2"
 	// {"type":"https://pulsegate.example/problems/overload","title":"Overloaded","status":503}
 	// 422, retry after ""
-	// {"type":"https://pulsegate.example/problems/invalid-reading","title":"Invalid reading","status":422,"detail":"above the highest value that is accepted","field":"spo2_pct"}
+	// {"type":"https://pulsegate.example/problems/invalid-reading","title":"Invalid reading","status":422,"detail":"above
+	// the highest value that is accepted","field":"spo2_pct"}
 }
 
 // A server that writes to its connections directly appends several answers to one

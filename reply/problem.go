@@ -86,7 +86,8 @@ func (p *Problem) Write(w http.ResponseWriter, r *http.Request, detail string, m
 }
 
 // WriteRetryAfter is like Write, with a Retry-After of d, rounded up to seconds.
-func (p *Problem) WriteRetryAfter(w http.ResponseWriter, r *http.Request, d time.Duration, detail string, members ...Member) {
+func (p *Problem) WriteRetryAfter(w http.ResponseWriter, r *http.Request, d time.Duration, detail string,
+	members ...Member) {
 	buf := p.get()
 	buf.b = AppendProblem(buf.b[:0], p, detail, members...)
 	if p.head.WriteRetryAfter(w, r, d, buf.b) == nil {

@@ -115,7 +115,8 @@ func TestJSONStringOfTwoBytes(t *testing.T) {
 			wantJSONString(t, string([]byte{'x', byte(a), byte(b), 'y'}))
 		}
 	}
-	for _, s := range []string{"", "\u2027\u2028\u2029\u202a", "é\xe2\x80", "\xe2\x80\xa8", "\U0001F600", "\xed\xa0\x80"} {
+	for _, s := range []string{"", "\u2027\u2028\u2029\u202a", "é\xe2\x80", "\xe2\x80\xa8", "\U0001F600",
+		"\xed\xa0\x80"} {
 		wantJSONString(t, s)
 	}
 }

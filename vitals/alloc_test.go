@@ -23,13 +23,16 @@ func TestDecodeAllocates(t *testing.T) {
 		{"array", string(repeated(vitals.Array, 100)), false, 100, nil},
 		{"ndjson", string(repeated(vitals.NDJSON, 100)), false, 100, nil},
 		{"unix ms", with(`"spo2_pct":97.55,"gateway":"g"`), false, 1, nil},
-		{"ten signs", with(`"systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97,"heart_rate_bpm":72,"respiratory_rate_bpm":14,"body_temperature_c":36.6,` +
-			`"body_weight_kg":81.205,"glucose_mg_dl":99,"glucose_mmol_l":5.5,"pulse_rate_bpm":71`), false, 1, nil},
+		{"ten signs",
+			with(`"systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97,"heart_rate_bpm":72,"respiratory_rate_bpm":14,` +
+				`"body_temperature_c":36.6,` +
+				`"body_weight_kg":81.205,"glucose_mg_dl":99,"glucose_mmol_l":5.5,"pulse_rate_bpm":71`), false, 1, nil},
 		{"own signs", with(`"delta_c":-0.4,"steps":0,"fev1_l":3.217`), false, 1, nil},
 		{"own signs, strict", with(`"delta_c":-4e-1,"steps":0,"fev1_l":3.217`), false, 1, nil},
 		{"own sign too fine", with(`"delta_c":0.05`), false, 0, vitals.ErrPrecision},
 		{"offset", `{"device":"a","time":"2026-11-21T11:00:00+01:00","spo2_pct":97}`, false, 1, nil},
-		{"escapes and exponents", `{"devi\u0063e":"\u0061","time":"2026\u002D11-21T10:00:00Z","spo2_pct":9.755e1}`, false, 1, nil},
+		{"escapes and exponents", `{"devi\u0063e":"\u0061","time":"2026\u002D11-21T10:00:00Z","spo2_pct":9.755e1}`,
+			false, 1, nil},
 		{"ignored field", with(`"spo2_pct":97.55,"x":{"y":[1,"\n"]}`), true, 1, nil},
 		{"no signal", with(`"spo2_pct":0`), false, 0, vitals.ErrNoSignal},
 		{"out of range", with(`"spo2_pct":101`), false, 0, vitals.ErrRange},
@@ -81,8 +84,9 @@ func TestDecodeAllocates(t *testing.T) {
 }
 
 func TestEncodeAllocates(t *testing.T) {
-	r := vitals.Reading{Device: name(t, "ppg-1"), Gateway: name(t, "g"), TimeUnixMs: nowUnixMs, UTCOffset: vitals.MakeUTCOffset(-210),
-		Values: values(systolic, 121_00, diastolic, 79_05, spo2, 97_50, heartRate, 72_00, resting, 58_00)}
+	r := vitals.Reading{Device: name(t, "ppg-1"), Gateway: name(t, "g"), TimeUnixMs: nowUnixMs,
+		UTCOffset: vitals.MakeUTCOffset(-210),
+		Values:    values(systolic, 121_00, diastolic, 79_05, spo2, 97_50, heartRate, 72_00, resting, 58_00)}
 	text := make([]byte, 0, 512)
 	if got := testing.AllocsPerRun(100, func() { text = builtIn.AppendJSON(text[:0], &r) }); got != 0 {
 		t.Errorf("AppendJSON allocates %v times, want 0", got)
@@ -104,7 +108,8 @@ func TestValidateAllocates(t *testing.T) {
 
 // TestParseAllocates checks the helpers separately, including errors.
 func TestParseAllocates(t *testing.T) {
-	for _, text := range []string{"97.55", "97.555", "1e999", "x", "2026-11-21T10:00:00.123Z", "2026-11-21T10:00:00", "1795255205123", "a b", ""} {
+	for _, text := range []string{"97.55", "97.555", "1e999", "x", "2026-11-21T10:00:00.123Z", "2026-11-21T10:00:00",
+		"1795255205123", "a b", ""} {
 		var numberErr, timeErr, nameErr error
 		if got := testing.AllocsPerRun(100, func() {
 			_, numberErr = vitals.ParseValue(text, 2)

@@ -49,7 +49,8 @@ func BenchmarkDecode(b *testing.B) {
 				try(b, d.Decode(bb.body, nowUnixMs, &batch))
 			}
 			if len(batch.Readings) != bb.accepted || len(batch.Refused) != bb.refused {
-				b.Fatalf("accepted %d and rejected %d, want %d and %d", len(batch.Readings), len(batch.Refused), bb.accepted, bb.refused)
+				b.Fatalf("accepted %d and rejected %d, want %d and %d", len(batch.Readings), len(batch.Refused),
+					bb.accepted, bb.refused)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch.Len()), "ns/reading")
 		})
@@ -100,7 +101,8 @@ func BenchmarkFlags(b *testing.B) {
 	for b.Loop() {
 		set = limits.Flags(&in)
 	}
-	if got, want := flagTexts(builtIn, set), []string{"spo2_pct outside validated range", "spo2_pct low"}; !slices.Equal(got, want) {
+	if got, want := flagTexts(builtIn, set),
+		[]string{"spo2_pct outside validated range", "spo2_pct low"}; !slices.Equal(got, want) {
 		b.Fatalf("flags %q, want %q", got, want)
 	}
 }

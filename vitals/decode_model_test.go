@@ -39,9 +39,12 @@ type v2Reading struct {
 
 func (r *v2Reading) signs() map[string]*float64 {
 	return map[string]*float64{
-		"systolic_mmhg": r.Systolic, "diastolic_mmhg": r.Diastolic, "spo2_pct": r.SpO2, "heart_rate_bpm": r.HeartRate, "resting_heart_rate_bpm": r.Resting,
-		"respiratory_rate_bpm": r.Respiratory, "body_temperature_c": r.Temperature, "body_weight_kg": r.Weight, "glucose_mg_dl": r.GlucoseMass,
-		"glucose_mmol_l": r.GlucoseMolar, "pulse_rate_bpm": r.Pulse, "delta_c": r.OwnDelta, "steps": r.OwnCount, "fev1_l": r.OwnFine,
+		"systolic_mmhg": r.Systolic, "diastolic_mmhg": r.Diastolic, "spo2_pct": r.SpO2, "heart_rate_bpm": r.HeartRate,
+		"resting_heart_rate_bpm": r.Resting,
+		"respiratory_rate_bpm":   r.Respiratory, "body_temperature_c": r.Temperature, "body_weight_kg": r.Weight,
+		"glucose_mg_dl":  r.GlucoseMass,
+		"glucose_mmol_l": r.GlucoseMolar, "pulse_rate_bpm": r.Pulse, "delta_c": r.OwnDelta, "steps": r.OwnCount,
+		"fev1_l": r.OwnFine,
 	}
 }
 
@@ -92,7 +95,8 @@ var nameShape = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 // modelReading decodes one valid value with encoding/json/v2 and applies the rules
 // listed in the package comment. It returns an error for a difference that no rule
 // explains.
-func modelReading(value jsontext.Value, latestUnixMs int64, limits vitals.Limits, ignoreUnknown bool) (e modelElement, err error) {
+func modelReading(value jsontext.Value, latestUnixMs int64, limits vitals.Limits, ignoreUnknown bool) (e modelElement,
+	err error) {
 	var v2 v2Reading
 	v2Err := json.Unmarshal(value, &v2, json.RejectUnknownMembers(!ignoreUnknown))
 	if value.Kind() != '{' {
@@ -156,7 +160,8 @@ func modelReading(value jsontext.Value, latestUnixMs int64, limits vitals.Limits
 		e.breaks("systolic_mmhg", vitals.ErrPressureOrder)
 	}
 	if (v2Err != nil) != mistyped {
-		return e, fmt.Errorf("v2 returns %v for %s; the rules about types and unknown fields are broken: %v", v2Err, value, mistyped)
+		return e, fmt.Errorf("v2 returns %v for %s; the rules about types and unknown fields are broken: %v", v2Err,
+			value, mistyped)
 	}
 	return e, nil
 }
@@ -166,7 +171,8 @@ func (e *modelElement) breaks(field string, err error) {
 }
 
 // name checks the name of a device or gateway.
-func (e *modelElement) name(field string, member jsontext.Value, v2 *string, before bool) (n vitals.Name, mistyped bool) {
+func (e *modelElement) name(field string, member jsontext.Value, v2 *string, before bool) (n vitals.Name,
+	mistyped bool) {
 	switch {
 	case member.Kind() != '"':
 		e.breaks(field, vitals.ErrType)
@@ -291,7 +297,10 @@ func checkAgainstModel(t *testing.T, body []byte, ignoreUnknown bool) {
 			t.Fatalf("%q: reading %d breaks %v but is not rejected in %+v", body, i, want.broken, batch)
 		}
 		got := &batch.Refused[refused]
-		if !slices.ContainsFunc(want.broken, func(b brokenRule) bool { return b.field == got.Field && errors.Is(got, b.err) }) {
+		if !slices.ContainsFunc(want.broken, func(b brokenRule) bool {
+			return b.field == got.Field &&
+				errors.Is(got, b.err)
+		}) {
 			t.Fatalf("%q: reading %d is rejected with %v, but it breaks %v", body, i, got, want.broken)
 		}
 		refused++
@@ -311,7 +320,8 @@ func checkWritten(t *testing.T, readings []vitals.Reading) {
 	}
 	text = append(text, ']')
 	var batch vitals.Batch
-	if err := newDecoder(t, vitals.DecoderOptions{}).Decode(text, nowUnixMs, &batch); err != nil || !slices.Equal(batch.Readings, readings) {
+	if err := newDecoder(t, vitals.DecoderOptions{}).Decode(text, nowUnixMs, &batch); err != nil ||
+		!slices.Equal(batch.Readings, readings) {
 		t.Fatalf("%s: %+v, %v; want %+v", text, batch, err, readings)
 	}
 }

@@ -61,8 +61,11 @@ func TestPlainAgreesWithStrict(t *testing.T) {
 	}
 	fields := rapid.SampledFrom([]string{"device", "time", "gateway", "spo2_pct", "systolic_mmhg", "device "})
 	odd := rapid.SampledFrom([]string{
-		`"a"`, `"2026-11-21T10:00:00.123Z"`, `"2026-11-21T10:00:00"`, `"2026-11-21t10:00:00.123456z"`, `"2026-11-21T11:00:00.123+01:00"`, `"2026-11-21T10:00:00+00:00"`, `"2026-11-21T10:00:00-00:00"`, `0`, `99999999999999`, `-1`,
-		`97`, `97.55`, `97.555`, `97.550`, `300`, `300.01`, `999`, `1000`, `655.36`, `0.0`, `00`, `09`, `1.`, `.5`, `1e2`, `5E-1`, `-5`,
+		`"a"`, `"2026-11-21T10:00:00.123Z"`, `"2026-11-21T10:00:00"`, `"2026-11-21t10:00:00.123456z"`,
+		`"2026-11-21T11:00:00.123+01:00"`, `"2026-11-21T10:00:00+00:00"`, `"2026-11-21T10:00:00-00:00"`, `0`,
+		`99999999999999`, `-1`,
+		`97`, `97.55`, `97.555`, `97.550`, `300`, `300.01`, `999`, `1000`, `655.36`, `0.0`, `00`, `09`, `1.`, `.5`, `1e2`,
+		`5E-1`, `-5`,
 		`"x\u0061"`, `""`, `"ä"`, `null`, `[]`, `true`, "\"a\nb\"", "\"\xff\"", `"` + strings.Repeat("x", 64) + `"`,
 		`"` + strings.Repeat("x", 65) + `"`, `"2026-11-21T10:00:00.` + strings.Repeat("0", 60) + `Z"`,
 	})
@@ -78,7 +81,8 @@ func TestPlainAgreesWithStrict(t *testing.T) {
 		members = rapid.Permutation(members).Draw(rt, "order")
 		text := "{" + strings.Join(members, ",") + "}"
 		space := spaces.Draw(rt, "space")
-		text = strings.NewReplacer(",", space+","+space, `":`, `"`+space+":"+space, "{", "{"+space, "}", space+"}").Replace(text)
+		text = strings.NewReplacer(",", space+","+space, `":`, `"`+space+":"+space, "{", "{"+space, "}",
+			space+"}").Replace(text)
 		if rapid.IntRange(0, 9).Draw(rt, "cut") == 0 {
 			text = text[:rapid.IntRange(1, len(text)).Draw(rt, "bytes")]
 		}

@@ -23,7 +23,8 @@ const (
 //
 // It always checks the syntax of the whole value. err is a *SyntaxError or
 // ErrReadingTooLong.
-func (d *Decoder) decodeStrict(body []byte, i int, times timeSpan, r *Reading) (end int, field string, broken, err error) {
+func (d *Decoder) decodeStrict(body []byte, i int, times timeSpan, r *Reading) (end int, field string,
+	broken, err error) {
 	// One byte more than allowed is enough to detect that the reading is too long.
 	window := body[i:]
 	window = window[:min(len(window), d.maxReadingBytes+1)]

@@ -80,7 +80,8 @@ func TestDecodeRejects(t *testing.T) {
 		{`{"device":"a","time":null,"spo2_pct":97}`, "time", vitals.ErrMissing, "missing"},
 		{`{"device":"a","time":-1,"spo2_pct":97}`, "time", vitals.ErrPast, "before 1970"},
 		{`{"device":"a","time":"1969-12-31T23:59:59.9999Z","spo2_pct":97}`, "time", vitals.ErrPast, "before 1970"},
-		{`{"device":"a","time":1795255505124,"spo2_pct":97}`, "time", vitals.ErrFuture, "more than 5m0s ahead of the server's clock"},
+		{`{"device":"a","time":1795255505124,"spo2_pct":97}`, "time", vitals.ErrFuture,
+			"more than 5m0s ahead of the server's clock"},
 
 		{with(`"spo2_pct":97.555`), "spo2_pct", vitals.ErrPrecision, tooFine},
 		{with(`"spo2_pct":0`), "spo2_pct", vitals.ErrNoSignal, "no signal"},
@@ -91,19 +92,25 @@ func TestDecodeRejects(t *testing.T) {
 		{with(`"spo2_pct":9.6999999e-1`), "spo2_pct", vitals.ErrPrecision, tooFine + "; a fraction? send per cent"},
 		{with(`"spo2_pct":-0.97`), "spo2_pct", vitals.ErrRange, "outside the accepted range 2 to 100 %"},
 		{with(`"spo2_pct":100.01`), "spo2_pct", vitals.ErrRange, "outside the accepted range 2 to 100 %"},
-		{with(`"respiratory_rate_bpm":0.97`), "respiratory_rate_bpm", vitals.ErrRange, "outside the accepted range 1 to 150 /min"},
+		{with(`"respiratory_rate_bpm":0.97`), "respiratory_rate_bpm", vitals.ErrRange,
+			"outside the accepted range 1 to 150 /min"},
 		{with(`"heart_rate_bpm":11.5`), "heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
-		{with(`"resting_heart_rate_bpm":300.01`), "resting_heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
-		{with(`"systolic_mmhg":2048,"diastolic_mmhg":79`), "systolic_mmhg", vitals.ErrRange, "outside the accepted range 40 to 300 mm[Hg]"},
-		{with(`"systolic_mmhg":121,"diastolic_mmhg":655.36`), "diastolic_mmhg", vitals.ErrRange, "outside the accepted range 20 to 250 mm[Hg]"},
+		{with(`"resting_heart_rate_bpm":300.01`), "resting_heart_rate_bpm", vitals.ErrRange,
+			"outside the accepted range 20 to 300 /min"},
+		{with(`"systolic_mmhg":2048,"diastolic_mmhg":79`), "systolic_mmhg", vitals.ErrRange,
+			"outside the accepted range 40 to 300 mm[Hg]"},
+		{with(`"systolic_mmhg":121,"diastolic_mmhg":655.36`), "diastolic_mmhg", vitals.ErrRange,
+			"outside the accepted range 20 to 250 mm[Hg]"},
 		{with(`"spo2_pct":"97"`), "spo2_pct", vitals.ErrType, "not a number"},
 		{with(`"spo2_pct":null`), "", vitals.ErrEmpty, "no vital sign given"},
 		{with(`"spo2_pct":null,"heart_rate_bpm":null,"gateway":null`), "", vitals.ErrEmpty, "no vital sign given"},
-		{with(`"systolic_mmhg":121,"diastolic_mmhg":null`), "diastolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
+		{with(`"systolic_mmhg":121,"diastolic_mmhg":null`), "diastolic_mmhg", vitals.ErrPair,
+			"systolic and diastolic go together"},
 		{with(`"sp02_pct":null,"spo2_pct":97`), "sp02_pct", vitals.ErrUnknownField, "unknown field"},
 		{with(`"systolic_mmhg":121`), "diastolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
 		{with(`"diastolic_mmhg":79,"spo2_pct":97`), "systolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
-		{with(`"systolic_mmhg":79,"diastolic_mmhg":79`), "systolic_mmhg", vitals.ErrPressureOrder, "systolic is not above diastolic"},
+		{with(`"systolic_mmhg":79,"diastolic_mmhg":79`), "systolic_mmhg", vitals.ErrPressureOrder,
+			"systolic is not above diastolic"},
 
 		{with(`"sp02_pct":97`), "sp02_pct", vitals.ErrUnknownField, "unknown field"},
 		{with(`"sp\u00302_pct":97`), "sp02_pct", vitals.ErrUnknownField, "unknown field"},
@@ -155,7 +162,8 @@ func TestDecodeNull(t *testing.T) {
 		{"\ufeff" + with(`"heart_rate_bpm":72`), with(`"heart_rate_bpm":72`)}, // a byte order mark
 		{"\ufeff [" + typical + "]", "[" + typical + "]"},
 		{"\ufeff" + typical + "\r\n" + typical, typical + "\r\n" + typical},
-		{"[" + typical + "," + with(`"spo2_pct": null ,"heart_rate_bpm":72`) + "]", "[" + typical + "," + with(`"heart_rate_bpm":72`) + "]"},
+		{"[" + typical + "," + with(`"spo2_pct": null ,"heart_rate_bpm":72`) + "]",
+			"[" + typical + "," + with(`"heart_rate_bpm":72`) + "]"},
 	} {
 		got, err := decode(t, tt.body, vitals.DecoderOptions{})
 		want, _ := decode(t, tt.same, vitals.DecoderOptions{})
@@ -171,13 +179,15 @@ func TestDecodeNull(t *testing.T) {
 	var batch vitals.Batch
 	from := vitals.Origin{Device: name(t, "ppg-1")}
 	body := `{"device":null,"time":1795255200123,"heart_rate_bpm":72}`
-	if err := newDecoder(t, vitals.DecoderOptions{}).DecodeFrom([]byte(body), nowUnixMs, from, &batch); err != nil || len(batch.Readings) != 1 {
+	if err := newDecoder(t, vitals.DecoderOptions{}).DecodeFrom([]byte(body), nowUnixMs, from, &batch); err != nil ||
+		len(batch.Readings) != 1 {
 		t.Errorf("%s with a known device: %+v, %v", body, batch, err)
 	}
 }
 
 func TestShapeString(t *testing.T) {
-	for shape, want := range map[vitals.Shape]string{0: "none", vitals.Single: "single", vitals.Array: "array", vitals.NDJSON: "ndjson"} {
+	for shape, want := range map[vitals.Shape]string{0: "none", vitals.Single: "single", vitals.Array: "array",
+		vitals.NDJSON: "ndjson"} {
 		if got := shape.String(); got != want {
 			t.Errorf("Shape(%d).String() = %q, want %q", shape, got, want)
 		}

@@ -18,7 +18,8 @@ func readings() *rapid.Generator[vitals.Reading] {
 			TimeUnixMs: rapid.Int64Range(0, nowUnixMs+limits.MaxAhead.Milliseconds()).Draw(t, "time"),
 		}
 		if rapid.Bool().Draw(t, "has offset") {
-			r.UTCOffset = vitals.MakeUTCOffset(rapid.IntRange(vitals.MinUTCOffsetMinutes, vitals.MaxUTCOffsetMinutes).Draw(t, "offset"))
+			r.UTCOffset = vitals.MakeUTCOffset(rapid.IntRange(vitals.MinUTCOffsetMinutes, vitals.MaxUTCOffsetMinutes).
+				Draw(t, "offset"))
 		}
 		if rapid.Bool().Draw(t, "has gateway") {
 			r.Gateway = names().Draw(t, "gateway")
@@ -27,7 +28,8 @@ func readings() *rapid.Generator[vitals.Reading] {
 			accepted := limits.Accepted[s]
 			return vitals.Value(rapid.Int32Range(int32(accepted.Min), int32(accepted.Max)).Draw(t, limits.Signs.Field(s)))
 		}
-		given := rapid.Uint32Range(1, withOwn.Known()).Filter(func(signs uint32) bool { return signs&withOwn.Known()&^2 != 0 }).Draw(t, "signs")
+		given := rapid.Uint32Range(1, withOwn.Known()).
+			Filter(func(signs uint32) bool { return signs&withOwn.Known()&^2 != 0 }).Draw(t, "signs")
 		for s := range withOwn.All() {
 			if given>>s&1 != 0 && s > vitals.Diastolic {
 				r.Values.Set(s, value(s))

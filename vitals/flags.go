@@ -33,7 +33,8 @@ func (fs FlagSet) IsZero() bool { return fs == FlagSet{} }
 
 // Len returns the number of flags.
 func (fs FlagSet) Len() int {
-	return bits.OnesCount32(fs.low) + bits.OnesCount32(fs.high) + bits.OnesCount32(fs.unvalidated) + bits.OnesCount8(fs.pairLow) + bits.OnesCount8(fs.pairHigh)
+	return bits.OnesCount32(fs.low) + bits.OnesCount32(fs.high) + bits.OnesCount32(fs.unvalidated) +
+		bits.OnesCount8(fs.pairLow) + bits.OnesCount8(fs.pairHigh)
 }
 
 // Intersects reports whether fs and other have a flag in common.

@@ -24,9 +24,11 @@ func TestFlags(t *testing.T) {
 		{"SpO2 unvalidated", values(spo2, 69_99), []string{"spo2_pct outside validated range", "spo2_pct low"}},
 		{"SpO2 full", values(spo2, 100_00), nil},
 		{"heart rate", values(heartRate, 40_01, resting, 40_00), nil},
-		{"heart rate low", values(heartRate, 40_00, resting, 39_99), []string{"heart_rate_bpm low", "resting_heart_rate_bpm low"}},
+		{"heart rate low", values(heartRate, 40_00, resting, 39_99),
+			[]string{"heart_rate_bpm low", "resting_heart_rate_bpm low"}},
 		{"heart rate just usual", values(heartRate, 130_99, resting, 100_00), nil},
-		{"heart rate high", values(heartRate, 131_00, resting, 100_01), []string{"heart_rate_bpm high", "resting_heart_rate_bpm high"}},
+		{"heart rate high", values(heartRate, 131_00, resting, 100_01),
+			[]string{"heart_rate_bpm high", "resting_heart_rate_bpm high"}},
 		{"pressure just usual", values(systolic, 90_01, diastolic, 50_00), nil},
 		{"pressure low", values(systolic, 90_00, diastolic, 49_99), []string{"systolic_mmhg low", "diastolic_mmhg low"}},
 		{"pressure just usual, high", values(systolic, 219_99, diastolic, 120_00), nil},
@@ -35,12 +37,18 @@ func TestFlags(t *testing.T) {
 		{"pulse pressure low", values(systolic, 119_99, diastolic, 100_00), []string{"pulse_pressure_mmhg low"}},
 		{"pulse pressure usual, high", values(systolic, 200_00, diastolic, 80_00), nil},
 		{"pulse pressure high", values(systolic, 200_01, diastolic, 80_00), []string{"pulse_pressure_mmhg high"}},
-		{"new signs low", values(respiratory, 8_00, temperature, 35_00, weight, 200, glucoseMass, 69_99, glucoseMolar, 3_89, pulse, 40_00),
-			[]string{"respiratory_rate_bpm low", "body_temperature_c low", "glucose_mg_dl low", "glucose_mmol_l low", "pulse_rate_bpm low"}},
-		{"new signs just usual", values(respiratory, 8_01, temperature, 35_01, glucoseMass, 70_00, glucoseMolar, 3_90, pulse, 40_01), nil},
-		{"new signs just usual, high", values(respiratory, 24_99, temperature, 39_09, weight, 650_000, glucoseMass, 250_00, glucoseMolar, 13_90, pulse, 130_99), nil},
-		{"new signs high", values(respiratory, 25_00, temperature, 39_10, glucoseMass, 250_01, glucoseMolar, 13_91, pulse, 131_00),
-			[]string{"respiratory_rate_bpm high", "body_temperature_c high", "glucose_mg_dl high", "glucose_mmol_l high", "pulse_rate_bpm high"}},
+		{"new signs low", values(respiratory, 8_00, temperature, 35_00, weight, 200, glucoseMass, 69_99, glucoseMolar, 3_89,
+			pulse, 40_00),
+			[]string{"respiratory_rate_bpm low", "body_temperature_c low", "glucose_mg_dl low", "glucose_mmol_l low",
+				"pulse_rate_bpm low"}},
+		{"new signs just usual", values(respiratory, 8_01, temperature, 35_01, glucoseMass, 70_00, glucoseMolar, 3_90, pulse,
+			40_01), nil},
+		{"new signs just usual, high", values(respiratory, 24_99, temperature, 39_09, weight, 650_000, glucoseMass, 250_00,
+			glucoseMolar, 13_90, pulse, 130_99), nil},
+		{"new signs high", values(respiratory, 25_00, temperature, 39_10, glucoseMass, 250_01, glucoseMolar, 13_91,
+			pulse, 131_00),
+			[]string{"respiratory_rate_bpm high", "body_temperature_c high", "glucose_mg_dl high", "glucose_mmol_l high",
+				"pulse_rate_bpm high"}},
 		{"swapped pressures", values(systolic, 100_00, diastolic, 110_00), []string{"pulse_pressure_mmhg low"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -86,7 +94,8 @@ func TestEveryFlag(t *testing.T) {
 		"respiratory_rate_bpm low,respiratory_rate_bpm high,body_temperature_c low,body_temperature_c high,"+
 		"body_weight_kg low,body_weight_kg high,glucose_mg_dl low,glucose_mg_dl high,glucose_mmol_l low,glucose_mmol_l high,"+
 		"pulse_rate_bpm low,pulse_rate_bpm high,interstitial_glucose_mg_dl low,interstitial_glucose_mg_dl high,"+
-		"interstitial_glucose_mmol_l low,interstitial_glucose_mmol_l high,delta_c low,delta_c high,steps low,steps high,fev1_l low,fev1_l high", ",")
+		"interstitial_glucose_mmol_l low,interstitial_glucose_mmol_l high,delta_c low,delta_c high,steps low,steps "+
+		"high,fev1_l low,fev1_l high", ",")
 	var got []string
 	var all vitals.FlagSet
 	for set, f := range withOwn.EveryFlag() {
@@ -102,7 +111,8 @@ func TestEveryFlag(t *testing.T) {
 	if got := flagTexts(withOwn, all); !slices.Equal(got, want) {
 		t.Errorf("Flags of all:\n%q, want\n%q", got, want)
 	}
-	if got, want := flagTexts(withOwn, all.About(vitals.Systolic)), []string{"systolic_mmhg low", "systolic_mmhg high", "pulse_pressure_mmhg low", "pulse_pressure_mmhg high"}; !slices.Equal(got, want) {
+	if got, want := flagTexts(withOwn, all.About(vitals.Systolic)), []string{"systolic_mmhg low", "systolic_mmhg high",
+		"pulse_pressure_mmhg low", "pulse_pressure_mmhg high"}; !slices.Equal(got, want) {
 		t.Errorf("About(Systolic) = %q, want %q", got, want)
 	}
 	for range withOwn.EveryFlag() {

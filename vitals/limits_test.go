@@ -19,7 +19,8 @@ func TestDefaultLimits(t *testing.T) {
 	if got := time.UnixMilli(limits.OldestUnixMs).UTC().Format(time.RFC3339); got != "2001-01-01T00:00:00Z" {
 		t.Errorf("the oldest time is %s, want 2001-01-01T00:00:00Z", got)
 	}
-	for s, want := range [vitals.NumBuiltIn]string{"40..300", "20..250", "2..100", "20..300", "20..300", "1..150", "20..46", "0.2..650", "10..1000", "0.5..56", "20..300", "20..600", "1.1..33.3"} {
+	for s, want := range [vitals.NumBuiltIn]string{"40..300", "20..250", "2..100", "20..300", "20..300", "1..150",
+		"20..46", "0.2..650", "10..1000", "0.5..56", "20..300", "20..600", "1.1..33.3"} {
 		if got := builtIn.Of(vitals.Sign(s)).FormatRange(limits.Accepted[s]); got != want {
 			t.Errorf("%v: accepted %s, want %s", vitals.Sign(s), got, want)
 		}
@@ -37,7 +38,8 @@ func TestLimitsValidate(t *testing.T) {
 		{"from zero", func(l *vitals.Limits) { l.Accepted[vitals.SpO2].Min = 0 }, false},
 		{"backwards", func(l *vitals.Limits) { l.Accepted[vitals.HeartRate].Max = 10_00 }, false},
 		{"up to the largest value", func(l *vitals.Limits) { l.Accepted[vitals.Systolic].Max = vitals.MaxValue }, false},
-		{"no pressure possible", func(l *vitals.Limits) { l.Accepted[vitals.Diastolic] = vitals.Range{Min: 300_00, Max: 310_00} }, false},
+		{"no pressure possible",
+			func(l *vitals.Limits) { l.Accepted[vitals.Diastolic] = vitals.Range{Min: 300_00, Max: 310_00} }, false},
 		{"no time ahead", func(l *vitals.Limits) { l.MaxAhead = 0 }, true},
 		{"negative time ahead", func(l *vitals.Limits) { l.MaxAhead = -1 }, false},
 		{"maximum age", func(l *vitals.Limits) { l.MaxAge = time.Hour }, true},

@@ -51,7 +51,8 @@ func TestValuesEqual(t *testing.T) {
 		unpacked.Unpack(a.Present(), packed)
 		reset.Reset()
 		if copied != a || unpacked != a || reset != (vitals.Values{}) {
-			t.Errorf("%v made equal to %v: CopyFrom makes %v, Unpack %v; Reset makes %v", givenB, givenA, copied, unpacked, reset)
+			t.Errorf("%v made equal to %v: CopyFrom makes %v, Unpack %v; Reset makes %v", givenB, givenA, copied,
+				unpacked, reset)
 		}
 		if got, want := a.IsZero(), len(givenA) == 0; got != want {
 			t.Errorf("%v: IsZero() = %v, want %v", givenA, got, want)

@@ -107,7 +107,8 @@ var builtIn = [...]Definition{
 		Accepted: Range{20_00, 300_00}, Usual: Range{40_01, 130_99},
 	},
 	RestingHeartRate: {
-		Field: "resting_heart_rate_bpm", Label: "Resting heart rate", Unit: "/min", Decimals: 2, LOINC: []string{"40443-4", "8867-4"},
+		Field: "resting_heart_rate_bpm", Label: "Resting heart rate", Unit: "/min", Decimals: 2,
+		LOINC:    []string{"40443-4", "8867-4"},
 		Accepted: Range{20_00, 300_00}, Usual: Range{40_00, 100_00},
 	},
 	RespiratoryRate: {
@@ -135,11 +136,13 @@ var builtIn = [...]Definition{
 		Accepted: Range{20_00, 300_00}, Usual: Range{40_01, 130_99},
 	},
 	InterstitialGlucoseMass: {
-		Field: "interstitial_glucose_mg_dl", Label: "Interstitial glucose", Unit: "mg/dL", Decimals: 2, LOINC: []string{"99504-3"},
+		Field: "interstitial_glucose_mg_dl", Label: "Interstitial glucose", Unit: "mg/dL", Decimals: 2,
+		LOINC:    []string{"99504-3"},
 		Accepted: Range{20_00, 600_00}, Usual: Range{70_00, 250_00}, Critical: &Range{MinValue, 53_99},
 	},
 	InterstitialGlucoseMolar: {
-		Field: "interstitial_glucose_mmol_l", Label: "Interstitial glucose", Unit: "mmol/L", Decimals: 2, LOINC: []string{"105272-9"},
+		Field: "interstitial_glucose_mmol_l", Label: "Interstitial glucose", Unit: "mmol/L", Decimals: 2,
+		LOINC:    []string{"105272-9"},
 		Accepted: Range{1_10, 33_30}, Usual: Range{3_90, 13_90}, Critical: &Range{MinValue, 2_99},
 	},
 }
@@ -159,7 +162,8 @@ type Pair struct {
 // Pairs has the pairs of signs. It is never modified.
 //
 // A pulse pressure below 20 or above 120 mmHg is flagged; this project chose these numbers.
-var Pairs = [...]Pair{{Systolic, Diastolic, "Blood pressure", "pulse_pressure_mmhg", "Pulse pressure", Range{20_00, 120_00}}}
+var Pairs = [...]Pair{{Systolic, Diastolic, "Blood pressure", "pulse_pressure_mmhg", "Pulse pressure",
+	Range{20_00, 120_00}}}
 
 // paired is the presence of the signs that have a pair. It is never modified.
 var paired = func() (signs uint32) {
@@ -327,7 +331,8 @@ func (d *Definition) Validate() error {
 func (d *Definition) wellFormed() error {
 	switch {
 	case !isField(d.Field):
-		return badPart("field", "not a letter and at most %d letters, digits and underscores, all in lower case", MaxFieldBytes-1)
+		return badPart("field", "not a letter and at most %d letters, digits and underscores, all in lower case",
+			MaxFieldBytes-1)
 	case d.Label == "" || len(d.Label) > MaxLabelBytes || !isText(d.Label):
 		return badPart("label", "not 1 to %d bytes of text", MaxLabelBytes)
 	case d.Unit == "" || len(d.Unit) > maxUnitBytes || !isText(d.Unit):
@@ -357,14 +362,17 @@ func badPart(part, format string, args ...any) error {
 
 // isTaken reports whether a field is built in.
 func isTaken(field string) bool {
-	return slices.Contains(reserved[:], field) || slices.ContainsFunc(builtIn[:], func(b Definition) bool { return b.Field == field })
+	return slices.Contains(reserved[:], field) ||
+		slices.ContainsFunc(builtIn[:], func(b Definition) bool { return b.Field == field })
 }
 
-// reserved has fields of a reading, and of answers beside signs, what every object of JavaScript has, and the columns that tables of readings in
-// PostgreSQL have beside those of signs.
+// reserved has fields of a reading, and of answers beside signs, what every object of JavaScript has, and the columns
+// that tables of readings in PostgreSQL have beside those of signs.
 var reserved = [...]string{
-	"constructor", fieldDevice, fieldTime, fieldGateway, "received", "subject", "shared", "flags", "utc_offset_minutes", Pairs[0].Difference,
-	"time_ms", "received_ms", "utc_offset", "changed", "stored_from_ms", "stored_to_ms", "last_ms", "first_ms", "delay_ms", "n", "signs", "back", "delays",
+	"constructor", fieldDevice, fieldTime, fieldGateway, "received", "subject", "shared", "flags", "utc_offset_minutes",
+	Pairs[0].Difference,
+	"time_ms", "received_ms", "utc_offset", "changed", "stored_from_ms", "stored_to_ms", "last_ms", "first_ms", "delay_ms",
+	"n", "signs", "back", "delays",
 	"tableoid", "ctid", "xmin", "xmax", "cmin", "cmax",
 }
 
@@ -491,7 +499,8 @@ func (t *Signs) Restore(s Sign, d Definition) error {
 	case isTaken(d.Field) || known && !t.Of(have).own:
 		return fmt.Errorf("%w: %s is a built-in field of this version", ErrTaken, d.Field)
 	case old != nil && !old.own:
-		return fmt.Errorf("%w: %s has the number of %s: this version has room for fewer signs of your own", ErrTaken, d.Field, old.Field)
+		return fmt.Errorf("%w: %s has the number of %s: this version has room for fewer signs of your own", ErrTaken,
+			d.Field, old.Field)
 	case known && have != s, old != nil && old.Field != d.Field:
 		return fmt.Errorf("%w: %s is given twice", ErrDefinition, d.Field)
 	case old != nil && (old.Unit != d.Unit || old.Decimals != d.Decimals):
@@ -531,14 +540,16 @@ func (t *Signs) Define(own []Definition) error {
 		s, known := t.Named(d.Field)
 		if !known {
 			if t.Of(next) != nil { // a built-in one
-				return fail(&FieldOf{"field", fmt.Errorf("%w: more than %d signs, including those that the store has", ErrDefinition, MaxSigns)})
+				return fail(&FieldOf{"field", fmt.Errorf("%w: more than %d signs, including those that the store has",
+					ErrDefinition, MaxSigns)})
 			}
 			s = next
 			next--
 		} else if old := t.Of(s); old.Unit != d.Unit {
 			return fail(&FieldOf{"unit", fmt.Errorf("%w: %s is stored in %s", ErrDefinition, d.Field, old.Unit)})
 		} else if old.Decimals != d.Decimals {
-			return fail(&FieldOf{"decimals", fmt.Errorf("%w: %s is stored with %d decimals", ErrDefinition, d.Field, old.Decimals)})
+			return fail(&FieldOf{"decimals", fmt.Errorf("%w: %s is stored with %d decimals", ErrDefinition, d.Field,
+				old.Decimals)})
 		}
 		rows[s] = &d
 	}

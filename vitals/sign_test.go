@@ -15,9 +15,12 @@ import (
 var (
 	builtIn = vitals.NewSigns()
 	withOwn = define(
-		vitals.Definition{Field: "delta_c", Label: "Difference", Unit: "Cel", Decimals: 1, Accepted: vitals.Range{Min: -5_0, Max: 5_0}, Usual: vitals.Range{Min: -1_0, Max: 1_0}},
-		vitals.Definition{Field: "steps", Label: "Steps", Unit: "{steps}", Accepted: vitals.Range{Min: 0, Max: 200_000}, Usual: anyValue},
-		vitals.Definition{Field: "fev1_l", Label: "FEV₁", Unit: "L", Decimals: 3, LOINC: []string{"20150-9"}, Accepted: vitals.Range{Min: 50, Max: 12_000}, Usual: anyValue},
+		vitals.Definition{Field: "delta_c", Label: "Difference", Unit: "Cel", Decimals: 1,
+			Accepted: vitals.Range{Min: -5_0, Max: 5_0}, Usual: vitals.Range{Min: -1_0, Max: 1_0}},
+		vitals.Definition{Field: "steps", Label: "Steps", Unit: "{steps}", Accepted: vitals.Range{Min: 0, Max: 200_000},
+			Usual: anyValue},
+		vitals.Definition{Field: "fev1_l", Label: "FEV₁", Unit: "L", Decimals: 3, LOINC: []string{"20150-9"},
+			Accepted: vitals.Range{Min: 50, Max: 12_000}, Usual: anyValue},
 	)
 	anyValue = vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
 )
@@ -32,11 +35,13 @@ func define(own ...vitals.Definition) *vitals.Signs {
 
 // rmssd returns a valid definition.
 func rmssd() vitals.Definition {
-	return vitals.Definition{Field: "hrv_rmssd_ms", Label: "RMSSD", Unit: "ms", Decimals: 1, Accepted: vitals.Range{Max: 500_0}, Usual: anyValue}
+	return vitals.Definition{Field: "hrv_rmssd_ms", Label: "RMSSD", Unit: "ms", Decimals: 1,
+		Accepted: vitals.Range{Max: 500_0}, Usual: anyValue}
 }
 
 func TestDefinitionValidate(t *testing.T) {
-	const name = "field: bad definition of a sign: not a letter and at most 39 letters, digits and underscores, all in lower case"
+	const name = "field: bad definition of a sign: not a letter and at most 39 letters, digits and underscores, all " +
+		"in lower case"
 	const label = "label: bad definition of a sign: not 1 to 64 bytes of text"
 	for _, tt := range []struct {
 		change func(*vitals.Definition)
@@ -52,30 +57,42 @@ func TestDefinitionValidate(t *testing.T) {
 		{func(d *vitals.Definition) { d.Field = "A" }, name},
 		{func(d *vitals.Definition) { d.Field = "a-b" }, name},
 		{func(d *vitals.Definition) { d.Field = "ä" }, name},
-		{func(d *vitals.Definition) { d.Field = "spo2_pct" }, "field: bad definition of a sign: spo2_pct is a built-in field"},
-		{func(d *vitals.Definition) { d.Field = "body_weight_kg" }, "field: bad definition of a sign: body_weight_kg is a built-in field"},
+		{func(d *vitals.Definition) { d.Field = "spo2_pct" },
+			"field: bad definition of a sign: spo2_pct is a built-in field"},
+		{func(d *vitals.Definition) { d.Field = "body_weight_kg" },
+			"field: bad definition of a sign: body_weight_kg is a built-in field"},
 		{func(d *vitals.Definition) { d.Field = "time" }, "field: bad definition of a sign: time is a built-in field"},
-		{func(d *vitals.Definition) { d.Field = "changed" }, "field: bad definition of a sign: changed is a built-in field"}, // a column in PostgreSQL
-		{func(d *vitals.Definition) { d.Field = "pulse_pressure_mmhg" }, "field: bad definition of a sign: pulse_pressure_mmhg is a built-in field"},
+		// a column in PostgreSQL
+		{func(d *vitals.Definition) { d.Field = "changed" }, "field: bad definition of a sign: changed is a built-in field"},
+		{func(d *vitals.Definition) { d.Field = "pulse_pressure_mmhg" },
+			"field: bad definition of a sign: pulse_pressure_mmhg is a built-in field"},
 		{func(d *vitals.Definition) { d.Label = "" }, label},
 		{func(d *vitals.Definition) { d.Label = strings.Repeat("a", 64) }, ""},
 		{func(d *vitals.Definition) { d.Label = strings.Repeat("a", 65) }, label},
 		{func(d *vitals.Definition) { d.Label = "a\nb" }, label},
 		{func(d *vitals.Definition) { d.Label = "<b>" }, label},
 		{func(d *vitals.Definition) { d.Label = "a\xff" }, label},
-		{func(d *vitals.Definition) { d.Unit = "bpm" }, `unit: bad definition of a sign: "bpm" is not a UCUM code that this program knows, such as ms, mm[Hg], /min, % or 1`},
+		{func(d *vitals.Definition) { d.Unit = "bpm" },
+			`unit: bad definition of a sign: "bpm" is not a UCUM code that this program knows, such as ms, mm[Hg], ` +
+				`/min, % or 1`},
 		{func(d *vitals.Definition) { d.Decimals = 0 }, ""},
 		{func(d *vitals.Definition) { d.Decimals = 3 }, ""},
 		{func(d *vitals.Definition) { d.Decimals = 4 }, "decimals: bad definition of a sign: not 0 to 3"},
 		{func(d *vitals.Definition) { d.Decimals = -1 }, "decimals: bad definition of a sign: not 0 to 3"},
 		{func(d *vitals.Definition) { d.LOINC = []string{"80404-7"} }, ""},
-		{func(d *vitals.Definition) { d.LOINC = []string{"80404-6"} }, `loinc: bad definition of a sign: "80404-6" is not a LOINC code, such as 8867-4`},
-		{func(d *vitals.Definition) { d.LOINC = slices.Repeat([]string{"80404-7"}, 9) }, "loinc: bad definition of a sign: more than 8 codes"},
+		{func(d *vitals.Definition) { d.LOINC = []string{"80404-6"} },
+			`loinc: bad definition of a sign: "80404-6" is not a LOINC code, such as 8867-4`},
+		{func(d *vitals.Definition) { d.LOINC = slices.Repeat([]string{"80404-7"}, 9) },
+			"loinc: bad definition of a sign: more than 8 codes"},
 		{func(d *vitals.Definition) { d.Accepted = vitals.Range{Min: -2, Max: -1} }, ""},
-		{func(d *vitals.Definition) { d.Accepted = vitals.Range{Min: 2, Max: 1} }, "accepted: bad definition of a sign: the range ends before it starts"},
-		{func(d *vitals.Definition) { d.Accepted.Max = vitals.MaxValue }, "accepted: bad definition of a sign: the range has no end"},
-		{func(d *vitals.Definition) { d.Accepted.Min = vitals.MinValue }, "accepted: bad definition of a sign: the range has no end"},
-		{func(d *vitals.Definition) { d.Usual = vitals.Range{Min: 2, Max: 1} }, "usual: bad definition of a sign: the range ends before it starts"},
+		{func(d *vitals.Definition) { d.Accepted = vitals.Range{Min: 2, Max: 1} },
+			"accepted: bad definition of a sign: the range ends before it starts"},
+		{func(d *vitals.Definition) { d.Accepted.Max = vitals.MaxValue },
+			"accepted: bad definition of a sign: the range has no end"},
+		{func(d *vitals.Definition) { d.Accepted.Min = vitals.MinValue },
+			"accepted: bad definition of a sign: the range has no end"},
+		{func(d *vitals.Definition) { d.Usual = vitals.Range{Min: 2, Max: 1} },
+			"usual: bad definition of a sign: the range ends before it starts"},
 	} {
 		d := rmssd()
 		tt.change(&d)
@@ -96,7 +113,8 @@ func TestDefinitionValidate(t *testing.T) {
 // TestLOINC checks real codes, and that no other check digit is accepted.
 func TestLOINC(t *testing.T) {
 	for _, code := range []string{
-		"8480-6", "8462-4", "59408-5", "2708-6", "8867-4", "40443-4", "9279-1", "8310-5", "29463-7", "2339-0", "15074-8", "8889-8",
+		"8480-6", "8462-4", "59408-5", "2708-6", "8867-4", "40443-4", "9279-1", "8310-5", "29463-7", "2339-0",
+		"15074-8", "8889-8",
 		"85354-9", "80404-7", "20150-9", "8302-2", "39156-5", "41950-7",
 	} {
 		digits := code[:len(code)-1]
@@ -108,7 +126,8 @@ func TestLOINC(t *testing.T) {
 			}
 		}
 	}
-	for _, code := range []string{"", "-", "-0", "1-", "8867", "88674", "8867-44", "a867-4", "8867-x", "LP8867-4", "12345678-0"} {
+	for _, code := range []string{"", "-", "-0", "1-", "8867", "88674", "8867-44", "a867-4", "8867-x", "LP8867-4",
+		"12345678-0"} {
 		d := rmssd()
 		d.LOINC = []string{code}
 		if d.Validate() == nil {
@@ -118,13 +137,18 @@ func TestLOINC(t *testing.T) {
 }
 
 func TestUCUM(t *testing.T) {
-	for _, unit := range strings.Fields("ms s % 1 /min mm[Hg] cm[H2O] Cel mCel [degF] kg g mg/dL mmol/L umol/L mL/kg/min L/min 10*3/uL 10*9/L kg/m2 m/s2 kcal [Cal] " +
-		"U/L [iU]/mL mV W kPa {steps} {beats}/min /{a.b} mL{total}/d dB Hz [pH] [MET] min h d wk mo a m2 10*-3") {
+	for _, unit := range strings.Fields(
+		"ms s % 1 /min mm[Hg] cm[H2O] Cel mCel [degF] kg g mg/dL mmol/L umol/L mL/kg/min L/min 10*3/uL 10*9/L kg/m2 m/s2 " +
+			"kcal [Cal] " +
+			"U/L [iU]/mL mV W kPa {steps} {beats}/min /{a.b} mL{total}/d dB Hz [pH] [MET] min h d wk mo a m2 10*-3") {
 		if !vitals.IsUCUM(unit) {
 			t.Errorf("%s is refused", unit)
 		}
 	}
-	for _, unit := range append(strings.Fields("bpm mmHg °C C degC percent %% kmin m% k[degF] d[pH] h[MET] // min/ ./s s. m..s {} {steps {a{b}} {a}b 10* 10*x 0 sec hr steps kk m+ 10^3 /"),
+	for _, unit := range append(
+		strings.Fields(
+			"bpm mmHg °C C degC percent %% kmin m% k[degF] d[pH] h[MET] // min/ ./s s. m..s {} {steps {a{b}} {a}b 10* 10*x 0 "+
+				"sec hr steps kk m+ 10^3 /"),
 		"", "m s", " m", "{a b}", "{<\"}", "{é}", strings.Repeat("m.", 16)+"m") {
 		if vitals.IsUCUM(unit) {
 			t.Errorf("%q is accepted", unit)
@@ -164,7 +188,8 @@ func TestDefine(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	changed := a
-	changed.Label, changed.LOINC, changed.Accepted, changed.Usual = "other", []string{"80404-7"}, vitals.Range{Min: 1, Max: 2}, vitals.Range{Min: 1, Max: 1}
+	changed.Label, changed.LOINC, changed.Accepted, changed.Usual = "other", []string{"80404-7"},
+		vitals.Range{Min: 1, Max: 2}, vitals.Range{Min: 1, Max: 1}
 	must(changed)
 	if d := signs.Of(31); d.Label != "other" || d.Accepted.Max != 2 || d.LOINC[0] != "80404-7" || d.Usual.Max != 1 {
 		t.Errorf("changed to %+v", d)
@@ -233,7 +258,8 @@ func TestRestore(t *testing.T) {
 	if got, want := fmt.Sprint(table(signs)), "[20 hrv_rmssd_ms retired 19 b]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if s, ok := signs.Named("b"); s != 19 || !ok || signs.Field(19) != "b" || signs.Field(18) != "" || signs.Of(255) != nil {
+	if s, ok := signs.Named("b"); s != 19 || !ok || signs.Field(19) != "b" || signs.Field(18) != "" ||
+		signs.Of(255) != nil {
 		t.Errorf("b is %d, %v, %q", s, ok, signs.Field(19))
 	}
 }
@@ -241,7 +267,8 @@ func TestRestore(t *testing.T) {
 // TestRestoreLater restores signs of a user's own to the table of a version with one more built-in sign and
 // other units: all but those that have its field or its number.
 func TestRestoreLater(t *testing.T) {
-	steps := vitals.Definition{Field: "step_count", Label: "Steps", Unit: "1", Accepted: vitals.Range{Min: 1, Max: 1e6}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
+	steps := vitals.Definition{Field: "step_count", Label: "Steps", Unit: "1", Accepted: vitals.Range{Min: 1, Max: 1e6},
+		Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
 	signs := vitals.NewSigns(steps)
 	unit, field, other := rmssd(), rmssd(), rmssd()
 	unit.Unit, field.Field, other.Field = "furlong", steps.Field, "other"
@@ -256,7 +283,8 @@ func TestRestoreLater(t *testing.T) {
 		{30, field, "step_count is a built-in field of this version"},
 		{vitals.NumBuiltIn, field, "step_count is a built-in field of this version"},
 		{vitals.NumBuiltIn, other, "other has the number of step_count: this version has room for fewer signs of your own"},
-		{vitals.PulseRate, other, "other has the number of pulse_rate_bpm: this version has room for fewer signs of your own"},
+		{vitals.PulseRate, other,
+			"other has the number of pulse_rate_bpm: this version has room for fewer signs of your own"},
 	} {
 		err := signs.Restore(tt.number, tt.d)
 		if !errors.Is(err, vitals.ErrTaken) || !strings.HasSuffix(err.Error(), ": "+tt.want) {
@@ -341,7 +369,8 @@ func TestManyFields(t *testing.T) {
 		if field, err := refusal(`"` + d.Field + `":"1"`); !errors.Is(err, vitals.ErrType) == !d.Retired || field != d.Field {
 			t.Errorf("%s: %s, %v", d.Field, field, err)
 		}
-		for _, similar := range []string{d.Field + "x", d.Field[1:], d.Field[:len(d.Field)-1], strings.ToUpper(d.Field), "x" + d.Field[1:]} {
+		for _, similar := range []string{d.Field + "x", d.Field[1:], d.Field[:len(d.Field)-1], strings.ToUpper(d.Field),
+			"x" + d.Field[1:]} {
 			if _, err := refusal(`"` + similar + `":1`); !errors.Is(err, vitals.ErrUnknownField) {
 				t.Errorf("%s: %v, want ErrUnknownField", similar, err)
 			}
@@ -359,7 +388,8 @@ func TestManyFields(t *testing.T) {
 // TestRetiredNotIgnored checks that a value of a retired sign is rejected also where unknown fields are ignored.
 func TestRetiredNotIgnored(t *testing.T) {
 	signs := vitals.NewSigns()
-	own := vitals.Definition{Field: "hrv", Label: "HRV", Unit: "ms", Accepted: vitals.Range{Min: 0, Max: 500}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
+	own := vitals.Definition{Field: "hrv", Label: "HRV", Unit: "ms", Accepted: vitals.Range{Min: 0, Max: 500},
+		Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
 	for _, defined := range [][]vitals.Definition{{own}, nil} {
 		try(t, signs.Define(defined))
 	}

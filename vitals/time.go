@@ -66,8 +66,8 @@ func ParseUnixMs[T ~string | ~[]byte](text T) (unixMs int64, err error) {
 //
 // T and Z may be in lower case (RFC 3339, section 5.6); no other separator replaces T.
 // Offsets are from -23:59 to +23:59. Z and -00:00 mean UTC and an unknown offset, which is
-// returned as 0; +00:00 is a known one. A leap second, :60, is rejected: Unix time has no number for it, and any substitute belongs to another
-// second.
+// returned as 0; +00:00 is a known one. A leap second, :60, is rejected: Unix time has no number for it, and any
+// substitute belongs to another second.
 //
 // It returns [ErrTimeZone] for a date and time without a zone, and
 // [ErrTimeFormat] for any other text and for texts of more than [MaxTimeBytes].

@@ -31,8 +31,9 @@ func TestAppendTimeBeyond(t *testing.T) {
 }
 
 var (
-	rfc3339Shape = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?([Zz]|[+-]([0-9]{2}):([0-9]{2}))?$`)
-	integer      = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)$`)
+	rfc3339Shape = regexp.MustCompile(
+		`^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?([Zz]|[+-]([0-9]{2}):([0-9]{2}))?$`)
+	integer = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)$`)
 )
 
 // modelRFC3339 is ParseRFC3339 with time.Parse. The regular expression excludes what
@@ -97,8 +98,10 @@ func FuzzTime(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		got, offset, err := vitals.ParseRFC3339(text)
-		if same, sameOffset, sameErr := vitals.ParseRFC3339([]byte(text)); same != got || sameOffset != offset || sameErr != err {
-			t.Fatalf("ParseRFC3339 of bytes %q = %d, %d, %v; of a string %d, %d, %v", text, same, sameOffset, sameErr, got, offset, err)
+		if same, sameOffset, sameErr := vitals.ParseRFC3339([]byte(text)); same != got || sameOffset != offset ||
+			sameErr != err {
+			t.Fatalf("ParseRFC3339 of bytes %q = %d, %d, %v; of a string %d, %d, %v", text, same, sameOffset, sameErr,
+				got, offset, err)
 		}
 		want, wantOffset, wantErr := modelRFC3339(text)
 		if got != want || offset != wantOffset || err != wantErr {

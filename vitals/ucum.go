@@ -79,7 +79,8 @@ func isTerm(term string) bool {
 // metric has units that take a prefix, whole others. They are never modified.
 var (
 	metric = units("m g s L l mol eq osm Pa bar J W V A Hz K Cel cal U [iU] B kat N lm lx Bq Gy Sv Ohm S m[Hg] m[H2O]")
-	whole  = units("% [ppth] [ppm] [ppb] deg min h d wk mo a [degF] [in_i] [ft_i] [mi_i] [lb_av] [oz_av] [pH] [MET] [Cal] [diop]")
+	whole  = units(
+		"% [ppth] [ppm] [ppb] deg min h d wk mo a [degF] [in_i] [ft_i] [mi_i] [lb_av] [oz_av] [pH] [MET] [Cal] [diop]")
 )
 
 func units(list string) map[string]bool {

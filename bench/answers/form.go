@@ -68,7 +68,8 @@ func Check(h http.Handler, r *http.Request, contentType, want string) error {
 		return fmt.Errorf("read answer %q: %w", got, err)
 	}
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != contentType || compact.String() != want {
-		return fmt.Errorf("got %d %s %q, want 200 %s %q", resp.StatusCode, resp.Header.Get("Content-Type"), got, contentType, want)
+		return fmt.Errorf("got %d %s %q, want 200 %s %q", resp.StatusCode, resp.Header.Get("Content-Type"), got,
+			contentType, want)
 	}
 	return nil
 }

@@ -128,7 +128,8 @@ func NewPosts(n int) *Posts {
 	for i := range n {
 		at := from.Add(time.Duration(i) * time.Millisecond)
 		p.texts = append(p.texts, fmt.Sprintf(`{"device":"wearable-%06d","time":"%s","systolic_mmhg":%d,"diastolic_mmhg":79,`+
-			`"spo2_pct":97.5,"heart_rate_bpm":72.5,"resting_heart_rate_bpm":58.5}`, i, at.Format("2006-01-02T15:04:05.000Z"), 110+i%40))
+			`"spo2_pct":97.5,"heart_rate_bpm":72.5,"resting_heart_rate_bpm":58.5}`, i, at.Format("2006-01-02T15:04:05.000Z"),
+			110+i%40))
 	}
 	return p
 }

@@ -39,7 +39,8 @@ func TestCollectorReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tracer := tracing.New(tracing.Options{Endpoint: endpoint, Sample: 1, Service: `pulse"gate`, Version: "1.2.3", Every: time.Hour})
+	tracer := tracing.New(tracing.Options{Endpoint: endpoint, Sample: 1, Service: `pulse"gate`, Version: "1.2.3",
+		Every: time.Hour})
 	start := time.Unix(1_800_000_000, 123_456_789)
 	record := func(parent tracing.Parent, status int, phases ...tracing.Phase) {
 		r := tracer.Begin(parent)
@@ -70,28 +71,34 @@ func TestCollectorReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	traces := request.Traces()
-	if traces.SpanCount() != 6 || traces.ResourceSpans().Len() != 1 || traces.ResourceSpans().At(0).ScopeSpans().Len() != 1 {
+	if traces.SpanCount() != 6 || traces.ResourceSpans().Len() != 1 ||
+		traces.ResourceSpans().At(0).ScopeSpans().Len() != 1 {
 		t.Fatalf("%d spans of %d resources, want 6 of 1", traces.SpanCount(), traces.ResourceSpans().Len())
 	}
 	resource := traces.ResourceSpans().At(0)
-	if got, want := attributes(resource.Resource().Attributes()), "service.name=pulse\"gate service.version=1.2.3"; got != want {
+	if got, want := attributes(resource.Resource().Attributes()),
+		"service.name=pulse\"gate service.version=1.2.3"; got != want {
 		t.Errorf("resource: got %s, want %s", got, want)
 	}
 	scope := resource.ScopeSpans().At(0)
-	if !strings.HasSuffix(scope.Scope().Name(), "internal/observe/tracing") || !strings.HasPrefix(scope.SchemaUrl(), "https://opentelemetry.io/schemas/") {
+	if !strings.HasSuffix(scope.Scope().Name(), "internal/observe/tracing") ||
+		!strings.HasPrefix(scope.SchemaUrl(), "https://opentelemetry.io/schemas/") {
 		t.Errorf("scope %s, schema %s", scope.Scope().Name(), scope.SchemaUrl())
 	}
 	root, second := scope.Spans().At(0), scope.Spans().At(5)
 	for i, want := range []string{
-		"POST /v1/readings|Server|1s|Error|http.request.method=POST http.response.status_code=503 http.route=/v1/readings pulsegate.lane=full pulsegate.readings=3",
+		"POST /v1/readings|Server|1s|Error|http.request.method=POST http.response.status_code=503 http.route=/v1/readings " +
+			"pulsegate.lane=full pulsegate.readings=3",
 		"read|Internal|1ns|Unset|",
 		"decode|Internal|1ns|Unset|",
 		"queue|Internal|1ns|Unset|",
 		"commit|Internal|1ns|Unset|pulsegate.commit.groups=1 pulsegate.commit.readings=64",
-		"POST /v1/readings|Server|1s|Unset|http.request.method=POST http.response.status_code=200 http.route=/v1/readings pulsegate.lane=full pulsegate.readings=3",
+		"POST /v1/readings|Server|1s|Unset|http.request.method=POST http.response.status_code=200 http.route=/v1/readings " +
+			"pulsegate.lane=full pulsegate.readings=3",
 	} {
 		s := scope.Spans().At(i)
-		got := fmt.Sprintf("%s|%s|%v|%s|%s", s.Name(), s.Kind(), s.EndTimestamp().AsTime().Sub(s.StartTimestamp().AsTime()), s.Status().Code(), attributes(s.Attributes()))
+		got := fmt.Sprintf("%s|%s|%v|%s|%s", s.Name(), s.Kind(), s.EndTimestamp().AsTime().Sub(s.StartTimestamp().AsTime()),
+			s.Status().Code(), attributes(s.Attributes()))
 		if got != want {
 			t.Errorf("span %d:\n got %s\nwant %s", i, got, want)
 		}
@@ -108,7 +115,8 @@ func TestCollectorReads(t *testing.T) {
 	if root.ParentSpanID() != parent.SpanID || !root.StartTimestamp().AsTime().Equal(start) || root.Flags() != 0x301 {
 		t.Errorf("the first has parent %s, starts at %v, flags %x", root.ParentSpanID(), root.StartTimestamp(), root.Flags())
 	}
-	if !second.ParentSpanID().IsEmpty() || second.TraceID().IsEmpty() || second.TraceID() == parent.TraceID || second.Flags() != 0x100 || second.Kind() != ptrace.SpanKindServer {
+	if !second.ParentSpanID().IsEmpty() || second.TraceID().IsEmpty() || second.TraceID() == parent.TraceID ||
+		second.Flags() != 0x100 || second.Kind() != ptrace.SpanKindServer {
 		t.Errorf("the second has trace %s, parent %s, flags %x", second.TraceID(), second.ParentSpanID(), second.Flags())
 	}
 }

@@ -49,13 +49,21 @@ func (m *Micro) Report() *Report {
 	}
 	report := &Report{
 		Setting: m.Setting,
-		Notes:   []string{fmt.Sprintf("Rounds: %d, each with every benchmark once for %s; all of a round's benchmarks run before the next round begins", m.Rounds, m.BenchTime)},
-		Text:    "The starting points. Times are medians over the rounds; ratios are computed within a round, with the range over the rounds in brackets.",
-		Tables:  []*Table{forms, ratios},
-		After:   []string{"<details>\n<summary>All microbenchmarks, by benchstat</summary>\n\n```\n" + m.Compared + "```\n\n</details>"},
+		Notes: []string{
+			fmt.Sprintf(
+				"Rounds: %d, each with every benchmark once for %s; all of a round's benchmarks run before the next round begins",
+				m.Rounds, m.BenchTime)},
+		Text: "The starting points. Times are medians over the rounds; ratios are computed within a round, with the " +
+			"range over the rounds in brackets.",
+		Tables: []*Table{forms, ratios},
+		After: []string{"<details>\n<summary>All microbenchmarks, by benchstat</summary>\n\n```\n" + m.Compared +
+			"```\n\n</details>"},
 	}
 	if median, largest, ok := m.Noise(); ok {
-		report.Notes = append(report.Notes, fmt.Sprintf("Noise (A/A): the medians of the odd and of the even rounds of one benchmark differ by %.1f %% in the median and by at most %.1f %%", 100*median, 100*largest))
+		report.Notes = append(report.Notes,
+			fmt.Sprintf(
+				"Noise (A/A): the medians of the odd and of the even rounds of one benchmark differ by %.1f %% in the median and "+
+					"by at most %.1f %%", 100*median, 100*largest))
 	}
 	for _, point := range []struct {
 		row, name, what, base string
@@ -63,14 +71,19 @@ func (m *Micro) Report() *Report {
 	}{
 		{Own, "Healthz", "healthz", "the after form", 0.5},
 		{Own, "Headers/set=fixed", "three header fields", "the shared slices, which are a data race", 1.1},
-		{Own, "Headers/set=dynamic", "three header fields, one of them dynamic", "the shared slices, which are a data race", 1.1},
+		{Own, "Headers/set=dynamic", "three header fields, one of them dynamic", "the shared slices, which are a data race",
+			1.1},
 		{"problem", "Problem", "a problem with field and reason", "", 0},
 	} {
 		if point.base != "" {
-			report.Goals = append(report.Goals, table.Goals(Bar{What: point.what + ": time / that of " + point.base, Row: point.row, Figure: point.name, Base: "after", Limit: point.limit, Format: "%.2f"})...)
+			report.Goals = append(report.Goals,
+				table.Goals(Bar{What: point.what + ": time / that of " + point.base, Row: point.row, Figure: point.name,
+					Base: "after", Limit: point.limit, Format: "%.2f"})...)
 		}
 		for _, unit := range []string{"B", "allocations"} {
-			report.Goals = append(report.Goals, table.Goals(Bar{What: point.what + ": " + unit, Row: point.row, Figure: point.name + " " + unit, Format: "%.0f"})...)
+			report.Goals = append(report.Goals,
+				table.Goals(Bar{What: point.what + ": " + unit, Row: point.row, Figure: point.name + " " + unit,
+					Format: "%.0f"})...)
 		}
 	}
 	return report

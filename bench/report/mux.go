@@ -32,7 +32,8 @@ func (m *Mux) Report() *Report {
 	fresh, reused := m.table("fresh"), m.table("reused")
 	fresh.Text, reused.Text = "### A fresh request each time", "### A request that was served before"
 	copied := &Table{
-		Text:    "The cost of the copy of the request that gorilla/mux gives to handlers: " + copying + " is ServeMux with `r.WithContext`, so the first ratio minus 1 is the cost of the copy alone, without routing.",
+		Text: "The cost of the copy of the request that gorilla/mux gives to handlers: " + copying +
+			" is ServeMux with `r.WithContext`, so the first ratio minus 1 is the cost of the copy alone, without routing.",
 		Head:    "routers",
 		Columns: columnsOf(variableSets, Column{Format: "%.2f"}),
 	}
@@ -41,12 +42,16 @@ func (m *Mux) Report() *Report {
 	report := &Report{
 		Setting: m.Setting,
 		Notes:   []string{fmt.Sprintf("Rounds: %d, each with every router once for %s", m.Rounds, m.BenchTime)},
-		Text: "Medians over the rounds in ns per request, with allocations in brackets. It is wall time: run it on a quiet machine, and compare within a table only. " +
-			"Routers with a handler signature of their own (httprouter, gin, echo, bunrouter) hand variables over in an argument and so do less. Nothing: the router cannot express the set.",
+		Text: "Medians over the rounds in ns per request, with allocations in brackets. It is wall time: run it on a quiet " +
+			"machine, and compare within a table only. " +
+			"Routers with a handler signature of their own (httprouter, gin, echo, bunrouter) hand variables over in an " +
+			"argument and so do less. Nothing: the router cannot express the set.",
 		Tables: []*Table{fresh, reused, copied},
 	}
 	add := func(impl, set, peer string, limit float64) {
-		report.Goals = append(report.Goals, fresh.Goals(Bar{What: set + ": " + impl + " / " + peer, Row: impl, Figure: set, Base: peer, Limit: limit, Format: "%.2f"})...)
+		report.Goals = append(report.Goals,
+			fresh.Goals(Bar{What: set + ": " + impl + " / " + peer, Row: impl, Figure: set, Base: peer, Limit: limit,
+				Format: "%.2f"})...)
 	}
 	add(Own, "one-static", "httprouter", 1.2)
 	add(Own, "static", "httprouter", 1.2)
@@ -63,7 +68,8 @@ func (m *Mux) Report() *Report {
 			}
 		}
 	}
-	report.Goals = append(report.Goals, fresh.Goals(Bar{What: growth, Row: Own, Figure: growth, Limit: 1.5, Format: "%.2f"})...)
+	report.Goals = append(report.Goals,
+		fresh.Goals(Bar{What: growth, Row: Own, Figure: growth, Limit: 1.5, Format: "%.2f"})...)
 	return report
 }
 

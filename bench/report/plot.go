@@ -54,7 +54,8 @@ func (in *Plot) SVG() []byte {
 	const title = "CPU time of the server per request"
 	bottom := float64(plotTop + rowHeight*len(rows))
 	p := &plot{ticks: ticks(low, high)}
-	p.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="system-ui, sans-serif" font-size="12" fill="#222">`,
+	p.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" `+
+		`font-family="system-ui, sans-serif" font-size="12" fill="#222">`,
 		plotWidth, int(bottom)+plotBottom)
 	p.add("<title>%s</title>\n"+`<rect width="100%%" height="100%%" fill="#fff"/>`, title)
 	p.text(20, 28, `font-size="16" font-weight="600"`, title)

@@ -224,7 +224,8 @@ func (t *Table) markdown(b *strings.Builder) {
 	for _, c := range t.Columns {
 		fmt.Fprintf(b, " %s |", c.Title)
 	}
-	b.WriteString("\n|" + strings.Repeat("---|", 1+strings.Count(t.Head, " | ")) + strings.Repeat("--:|", len(t.Columns)) + "\n")
+	b.WriteString("\n|" + strings.Repeat("---|", 1+strings.Count(t.Head, " | ")) + strings.Repeat("--:|", len(t.Columns)) +
+		"\n")
 	for _, r := range t.Rows {
 		if len(r.runs) == 0 {
 			continue

@@ -75,7 +75,8 @@ func TestAdaptersAgree(t *testing.T) {
 		}
 		return strings.NewReplacer(names...).Replace(code)
 	}
-	theirs := read("gorilla_test.go", `gorilla "github.com/gorilla/mux"`, "IMPORT", "gorilla.", "PACKAGE.", "gorilla", "OWN")
+	theirs := read("gorilla_test.go", `gorilla "github.com/gorilla/mux"`, "IMPORT", "gorilla.", "PACKAGE.",
+		"gorilla", "OWN")
 	ours := read("mux_test.go", `mux "github.com/pulsegate/pulsegate/mux"`, "IMPORT", "mux.", "PACKAGE.", "ours", "OWN")
 	if theirs != ours {
 		t.Errorf("gorilla_test.go and mux_test.go differ by more than their names:\n%s\n%s", theirs, ours)

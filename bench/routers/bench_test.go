@@ -99,7 +99,8 @@ func TestPeersAnswer(t *testing.T) {
 			}
 			for _, req := range sets[i].NewRequests() {
 				if got := statusOf(h, req); got != sets[i].Status {
-					t.Errorf("%s, set %s, %s %s: status %d, want %d", p.Name, sets[i].Name, req.Method, req.URL.Path, got, sets[i].Status)
+					t.Errorf("%s, set %s, %s %s: status %d, want %d", p.Name, sets[i].Name, req.Method, req.URL.Path, got,
+						sets[i].Status)
 					break
 				}
 			}

@@ -67,7 +67,8 @@ func checkPair(t *testing.T, s scenario, share bool) {
 		p.compareRoutes(t, s.table)
 		for _, spec := range specs {
 			if diff := p.compare(spec); diff != "" {
-				t.Fatalf("share %v, %s: %s\nrequest %+q\nchanges %+q\n%s", share, when, diff, fmt.Sprint(spec), fmt.Sprint(s.changes), s.table)
+				t.Fatalf("share %v, %s: %s\nrequest %+q\nchanges %+q\n%s", share, when, diff, fmt.Sprint(spec),
+					fmt.Sprint(s.changes), s.table)
 			}
 		}
 	}
@@ -110,7 +111,8 @@ func compilerOf(kind int) func(string) (*regexp.Regexp, error) {
 
 // usesEncoding reports whether a router of the table matches encoded paths.
 func (t *table) usesEncoding() bool {
-	return t.encoded || slices.ContainsFunc(t.routes, func(r routeSpec) bool { return r.sub != nil && r.sub.usesEncoding() })
+	return t.encoded ||
+		slices.ContainsFunc(t.routes, func(r routeSpec) bool { return r.sub != nil && r.sub.usesEncoding() })
 }
 
 // usesOmit reports whether the root omits the route or the router.
@@ -122,7 +124,8 @@ func (t *table) String() string { return t.indented("  ") }
 func (t *table) indented(by string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%sstrict=%v late=%v skipClean=%v encoded=%v omit=%v,%v 404=%v 405=%v middlewares=%v\n",
-		by, t.strictSlash, t.lateStrict, t.skipClean, t.encoded, t.omitRoute, t.omitRouter, t.notFound, t.notAllowed, t.middlewares)
+		by, t.strictSlash, t.lateStrict, t.skipClean, t.encoded, t.omitRoute, t.omitRouter, t.notFound, t.notAllowed,
+		t.middlewares)
 	for i, r := range t.routes {
 		fmt.Fprintf(&b, "%sroute %d: %+q handler=%v again=%q buildOnly=%v name=%q middlewares=%d after=%+q\n",
 			by, i, fmt.Sprint(r.steps), r.handler, r.reenter, r.buildOnly, r.name, r.middlewares, fmt.Sprint(r.after))

@@ -33,7 +33,8 @@ func gorillaLabelOf(r *gorilla.Route) string {
 }
 
 func (r gorillaRouter) setFlags(t *table) {
-	r.StrictSlash(t.strictSlash).SkipClean(t.skipClean).OmitRouteFromContext(t.omitRoute).OmitRouterFromContext(t.omitRouter)
+	r.StrictSlash(t.strictSlash).SkipClean(t.skipClean).OmitRouteFromContext(t.omitRoute).
+		OmitRouterFromContext(t.omitRouter)
 	if t.encoded {
 		r.UseEncodedPath()
 	}

@@ -98,7 +98,8 @@ func (in *instance) apply(rt route, s step) {
 func (in *instance) logRequest(what string, req *http.Request) {
 	vars := in.access.vars(req)
 	in.hasVars = append(in.hasVars, vars != nil)
-	in.logf("%s vars %q route %s router %v request %s %s %s form %v", what, vars, in.access.currentRoute(req), in.access.hasRouter(req),
+	in.logf("%s vars %q route %s router %v request %s %s %s form %v", what, vars, in.access.currentRoute(req),
+		in.access.hasRouter(req),
 		req.Method, req.URL, req.RemoteAddr, req.Form)
 }
 
@@ -150,7 +151,8 @@ func (in *instance) middleware(label string, kind int) func(http.Handler) http.H
 // matcher returns a MatcherFunc of the step's kind.
 func (in *instance) matcher(s step) matcherFunc {
 	return func(req *http.Request, m *matchState) bool {
-		in.logf("matcher %s vars %q route %s err %s handler %v path %s", s.label, m.vars, m.route, m.err, m.handler != nil, req.URL.Path)
+		in.logf("matcher %s vars %q route %s err %s handler %v path %s", s.label, m.vars, m.route, m.err, m.handler != nil,
+			req.URL.Path)
 		switch s.kind {
 		case 1:
 			return false

@@ -125,19 +125,24 @@ var (
 		"/a", "/b", "/", "/{x}", "/{y}", "/a/b", "/{x:[0-9]+}", "/{z:.*}", "-{y}", ".json", "/{x}-{y}", "/1",
 		"/{w:[a-z]*}", "/{x:a|b}", "/{x:(?:a|/)+}", "/ab", "/{x:.+}", "/é", "{x}", "/{v:[^a]+}", "/{x:[^/]+?}",
 		"/{x:(?i)ab}", "/{x:^a}", "/{x:a$}", "/a//b", "/..", "/\uFFFD", "/{x:\\w+}", "/{x:[\\s\\S]+}", "/{x:.}", "/%2F",
-		"/{x:a{1,2}}", "/{x:é+}", "//", "/a{x:/b}", "/{y:[^-]+}-b", "/{x:}", "/{", "/{}", "}", "/{x:[}", "a", "/{x:\\Ba}", "/a%", "/{x:(a)}",
+		"/{x:a{1,2}}", "/{x:é+}", "//", "/a{x:/b}", "/{y:[^-]+}-b", "/{x:}", "/{", "/{}", "}", "/{x:[}", "a", "/{x:\\Ba}",
+		"/a%", "/{x:(a)}",
 	}
 	hostTemplates = []string{
-		"a.com", "{h}.com", "{h}.{i}", "{h:[a-z]+}.com", "a.com:80", "{h:.*}", "{h:(?:a|b)}.com", "{x}.com", "a", "{h}.com:{p:[0-9]+}",
+		"a.com", "{h}.com", "{h}.{i}", "{h:[a-z]+}.com", "a.com:80", "{h:.*}", "{h:(?:a|b)}.com", "{x}.com", "a",
+		"{h}.com:{p:[0-9]+}",
 	}
-	hosts        = []string{"a.com", "b.com", "a.com:80", "a.b.com", "A.com", "", "a", "[::1]:80", "1.com"}
-	methods      = []string{"GET", "POST", "OPTIONS", "get", "HEAD", ""}
-	queryPairs   = [][]string{{"k", "v"}, {"k", "{q}"}, {"k", ""}, {"k", "{q:[0-9]+}"}, {"k", "{x}"}, {"k", "v", "l", "{l}"}, {"k"}, {"", "v"}, {"{k}", "v"}, {"k", "a{q}b"}, {"k", "{q:.+}"}, {"k%", "100%"}}
-	queries      = []string{"", "k=v", "k=1", "k=", "k", "l=2&k=v", "k=v;l=1", "k=%zz&k=v", "%6b=v", "k=a+b", "k=a1b", "k=1&k=v", "=v", "k=v%0a", "{k}=v", "k%25=100%25"}
-	headerPairs  = [][]string{{"X-A", "1"}, {"X-A", ""}, {"x-a", "1", "X-B", ""}, {"X-A"}, {"X-A", "2", "X-A", "1"}}
-	headerExprs  = [][]string{{"X-A", "[", "X-A", "1"}, {"X-A", "^[0-9]$"}, {"X-A", ""}, {"X-A", "["}, {"X-A"}}
-	schemeLists  = [][]string{{"http"}, {"https"}, {"HTTPS", "http"}, {}}
-	pathParts    = []string{"/a", "/b", "/", "/1", "/ab", "/a-b", "-", ".json", "/é", "\n", "\xff", "%2F", "/.", "/..", "//", "a", "/A", "/\uFFFD", "%25", "/x.json", "\x00", "/%61", ":", "/12"}
+	hosts      = []string{"a.com", "b.com", "a.com:80", "a.b.com", "A.com", "", "a", "[::1]:80", "1.com"}
+	methods    = []string{"GET", "POST", "OPTIONS", "get", "HEAD", ""}
+	queryPairs = [][]string{{"k", "v"}, {"k", "{q}"}, {"k", ""}, {"k", "{q:[0-9]+}"}, {"k", "{x}"},
+		{"k", "v", "l", "{l}"}, {"k"}, {"", "v"}, {"{k}", "v"}, {"k", "a{q}b"}, {"k", "{q:.+}"}, {"k%", "100%"}}
+	queries = []string{"", "k=v", "k=1", "k=", "k", "l=2&k=v", "k=v;l=1", "k=%zz&k=v", "%6b=v", "k=a+b", "k=a1b",
+		"k=1&k=v", "=v", "k=v%0a", "{k}=v", "k%25=100%25"}
+	headerPairs = [][]string{{"X-A", "1"}, {"X-A", ""}, {"x-a", "1", "X-B", ""}, {"X-A"}, {"X-A", "2", "X-A", "1"}}
+	headerExprs = [][]string{{"X-A", "[", "X-A", "1"}, {"X-A", "^[0-9]$"}, {"X-A", ""}, {"X-A", "["}, {"X-A"}}
+	schemeLists = [][]string{{"http"}, {"https"}, {"HTTPS", "http"}, {}}
+	pathParts   = []string{"/a", "/b", "/", "/1", "/ab", "/a-b", "-", ".json", "/é", "\n", "\xff", "%2F", "/.", "/..",
+		"//", "a", "/A", "/\uFFFD", "%25", "/x.json", "\x00", "/%61", ":", "/12"}
 	tableMethods = []string{"GET", "POST", "GET", "OPTIONS", "HEAD", "CONNECT"}
 )
 
@@ -180,7 +185,8 @@ func newRouteSpec(d *chooser, label string, depth int) routeSpec {
 	if depth > 0 && d.oneIn(3) {
 		if d.oneIn(2) {
 			// A subrouter that matches many requests.
-			r.steps = []step{{call: "PathPrefix", args: []string{pick(d, []string{"/{x}", "/a", "/{x:[0-9]+}", "/{y}"})}, label: label + "0"}}
+			r.steps = []step{{call: "PathPrefix", args: []string{pick(d, []string{"/{x}", "/a", "/{x:[0-9]+}", "/{y}"})},
+				label: label + "0"}}
 		}
 		r.sub = newTable(d, label+"/", depth-1)
 		r.handler = d.oneIn(6)
@@ -250,7 +256,8 @@ func (t *table) matchingPath(d *chooser) (path string) {
 		r := &t.routes[d.below(len(t.routes))]
 		for _, s := range r.steps {
 			if s.call == "Path" || s.call == "PathPrefix" {
-				path += variableParts.ReplaceAllStringFunc(s.args[0], func(string) string { return pick(d, []string{"a", "1", "b", "ab"}) })
+				path += variableParts.ReplaceAllStringFunc(s.args[0],
+					func(string) string { return pick(d, []string{"a", "1", "b", "ab"}) })
 			}
 		}
 		t = r.sub

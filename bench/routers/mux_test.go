@@ -32,7 +32,8 @@ func oursLabelOf(r *mux.Route) string {
 }
 
 func (r oursRouter) setFlags(t *table) {
-	r.StrictSlash(t.strictSlash).SkipClean(t.skipClean).OmitRouteFromContext(t.omitRoute).OmitRouterFromContext(t.omitRouter)
+	r.StrictSlash(t.strictSlash).SkipClean(t.skipClean).OmitRouteFromContext(t.omitRoute).
+		OmitRouterFromContext(t.omitRouter)
 	if t.encoded {
 		r.UseEncodedPath()
 	}

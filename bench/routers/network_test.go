@@ -23,7 +23,8 @@ func (in *instance) overNetwork(spec requestSpec) string {
 	if req.URL.RawQuery != "" {
 		target += "?" + req.URL.RawQuery
 	}
-	if !strings.HasPrefix(target, "/") || notSent.MatchString(target+req.Method+spec.host) || spec.host == "" || req.Method == http.MethodConnect {
+	if !strings.HasPrefix(target, "/") || notSent.MatchString(target+req.Method+spec.host) || spec.host == "" ||
+		req.Method == http.MethodConnect {
 		return "not sent"
 	}
 	in.log, in.depth = nil, 0

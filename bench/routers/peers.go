@@ -93,7 +93,8 @@ type muxRoute[R any] interface {
 
 // handle adds the routes of a set to such a router. variableOf returns a variable
 // of a request's path.
-func handle[R muxRoute[R]](s *Set, handleFunc func(string, func(http.ResponseWriter, *http.Request)) R, variableOf func(*http.Request, string) string) {
+func handle[R muxRoute[R]](s *Set, handleFunc func(string, func(http.ResponseWriter, *http.Request)) R,
+	variableOf func(*http.Request, string) string) {
 	h := func(w http.ResponseWriter, req *http.Request) {
 		answer(w, s, func() string { return variableOf(req, variable) })
 	}

@@ -13,7 +13,8 @@ import (
 // createToken creates a token with the command and returns its text.
 func createToken(t testing.TB, bin, file string, args ...string) string {
 	t.Helper()
-	args = append([]string{"token", "create", "--file", file, "--audit", filepath.Join(filepath.Dir(file), "pulsegate-audit.log")}, args...)
+	args = append([]string{"token", "create", "--file", file, "--audit",
+		filepath.Join(filepath.Dir(file), "pulsegate-audit.log")}, args...)
 	out, errs, code := output(t, bin, args...)
 	if code != 0 {
 		t.Fatalf("token create: %s", errs)
@@ -64,7 +65,8 @@ func TestNoSecretsInOutput(t *testing.T) {
 			ask(public, http.MethodGet, "/"+token, "", header...)
 		}
 	}
-	if got := ask(public, http.MethodGet, "/v1/devices/ppg-1/readings?format=ndjson", "", "Authorization", "Bearer "+all); got != 200 {
+	if got := ask(public, http.MethodGet, "/v1/devices/ppg-1/readings?format=ndjson", "", "Authorization",
+		"Bearer "+all); got != 200 {
 		t.Errorf("export: status %d", got)
 	}
 	if got := ask("http://"+p.admin, http.MethodGet, "/metrics", "", "Authorization", "Bearer "+all); got != 200 {

@@ -57,7 +57,8 @@ func (a *alertmanager) url() string { return "http://" + a.addr }
 
 func (a *alertmanager) start(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(*alertPrograms, "alertmanager"), "--config.file="+filepath.Join(a.dir, "config.yml"), "--storage.path="+filepath.Join(a.dir, "data"),
+	cmd := exec.Command(filepath.Join(*alertPrograms, "alertmanager"), "--config.file="+filepath.Join(a.dir, "config.yml"),
+		"--storage.path="+filepath.Join(a.dir, "data"),
 		"--web.listen-address="+a.addr, "--cluster.listen-address=", "--log.level=info")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stdout, cmd.Stderr = &a.log, &a.log
@@ -214,7 +215,8 @@ func TestAlertmanagerExample(t *testing.T) {
 	}
 	t.Parallel()
 	const example = root + "/examples/alertmanager.yml"
-	if out, err := exec.Command(filepath.Join(*alertPrograms, "amtool"), "check-config", example).CombinedOutput(); err != nil {
+	if out, err := exec.Command(filepath.Join(*alertPrograms, "amtool"), "check-config", example).
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile(example)
@@ -237,11 +239,15 @@ func TestAlertmanagerExample(t *testing.T) {
 
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "alerts.toml")
-	certtest.Write(t, rules, []byte(rule("SpO2Low", 90)+"max_age = \"3h\"\nlabels = { severity = \"page\" }\n[[alert]]\nname = \"Silent\"\nsilent = \"1h\"\n"))
-	p := start(t, program(t), filepath.Join(dir, "data"), "--alerts="+rules, "--alertmanager="+am.url(), "--alertmanager-every=1s")
+	certtest.Write(t, rules,
+		[]byte(rule("SpO2Low",
+			90)+"max_age = \"3h\"\nlabels = { severity = \"page\" }\n[[alert]]\nname = \"Silent\"\nsilent = \"1h\"\n"))
+	p := start(t, program(t), filepath.Join(dir, "data"), "--alerts="+rules, "--alertmanager="+am.url(),
+		"--alertmanager-every=1s")
 	post := func(device string, spo2 int, age time.Duration) {
 		t.Helper()
-		resp, text := fetch(t, http.MethodPost, p.url("/v1/readings"), fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":%d}`, device, time.Now().Add(-age).UnixMilli(), spo2))
+		resp, text := fetch(t, http.MethodPost, p.url("/v1/readings"), fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":%d}`,
+			device, time.Now().Add(-age).UnixMilli(), spo2))
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s", resp.StatusCode, text)
 		}
@@ -271,7 +277,8 @@ func TestAlertmanagerExample(t *testing.T) {
 		}
 		return names
 	}
-	polltest.Until(t, "the other alert of the silent device is inhibited", func() bool { return slices.Equal(suppressed(), []string{"SpO2Low a"}) })
+	polltest.Until(t, "the other alert of the silent device is inhibited",
+		func() bool { return slices.Equal(suppressed(), []string{"SpO2Low a"}) })
 	polltest.Until(t, "both devices are notified", func() bool { return mail.now() > 0 && onCall.now() > 0 })
 	if got := onCall.of("a", 0, onCall.now()); len(got) > 0 {
 		t.Errorf("on-call has %+v of the silent device", got)
@@ -282,5 +289,6 @@ func TestAlertmanagerExample(t *testing.T) {
 	}
 	mail.mu.Unlock()
 	post("a", 85, 0)
-	polltest.Until(t, "the device that is heard again is notified", func() bool { return len(onCall.of("a", 0, onCall.now())) > 0 })
+	polltest.Until(t, "the device that is heard again is notified",
+		func() bool { return len(onCall.of("a", 0, onCall.now())) > 0 })
 }

@@ -103,7 +103,8 @@ func (c *alertsTestCommand) replay(ctx context.Context, from readings, rules []a
 		until = int64(*c.To)
 	}
 	p := alert.Replay{
-		Rules: rules, FromUnixMs: int64(c.From), UntilUnixMs: until, MostReadings: maxReplayed, MostAlerts: maxFired, Read: from.records,
+		Rules: rules, FromUnixMs: int64(c.From), UntilUnixMs: until, MostReadings: maxReplayed, MostAlerts: maxFired,
+		Read: from.records,
 	}
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	var devices, alerts, late int
@@ -129,7 +130,8 @@ func (c *alertsTestCommand) replay(ctx context.Context, from readings, rules []a
 			if alerts == 1 {
 				fmt.Fprintln(table, "DEVICE\tALERT\tSIGN\tSINCE\tFIRED\tRESOLVED")
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", f.Device, f.Name, cmp.Or(f.Sign, "-"), f.Since, f.Fired, cmp.Or(f.Resolved, "-"))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", f.Device, f.Name, cmp.Or(f.Sign, "-"), f.Since, f.Fired,
+				cmp.Or(f.Resolved, "-"))
 		}
 		return err
 	}
@@ -144,7 +146,8 @@ func (c *alertsTestCommand) replay(ctx context.Context, from readings, rules []a
 	}
 	fmt.Fprintf(std.err, "devices=%d alerts=%d late=%d\n", devices, alerts, late)
 	if late > 0 {
-		fmt.Fprintln(std.err, "Late readings meet a condition, but arrived later than max_age after their time, so they raise nothing.")
+		fmt.Fprintln(std.err,
+			"Late readings meet a condition, but arrived later than max_age after their time, so they raise nothing.")
 	}
 	return nil
 }
@@ -194,7 +197,8 @@ func (s runningServer) devices(ctx context.Context, visit func(vitals.Name) erro
 }
 
 func (s runningServer) records(ctx context.Context, r storage.Range, visit func(*storage.Record) error) error {
-	selection := transfer.Selection{Device: r.Device.String(), From: utc(r.FromUnixMs), To: utc(r.ToUnixMs), Newest: r.Descending}
+	selection := transfer.Selection{Device: r.Device.String(), From: utc(r.FromUnixMs), To: utc(r.ToUnixMs),
+		Newest: r.Descending}
 	return s.client.Readings(ctx, selection, func(line []byte) error {
 		record, err := s.parse(line)
 		if err != nil {

@@ -55,17 +55,20 @@ func (s stored) records(_ context.Context, r storage.Range, visit func(*storage.
 func TestReplayAhead(t *testing.T) {
 	const minute, to = 60_000, moment(1_800_000_000_000)
 	var from stored
-	for _, at := range []struct{ unixMs, arrivedUnixMs int64 }{{int64(to) - minute, int64(to) + minute}, {int64(to) + 3*minute, int64(to) - minute}} {
+	for _, at := range []struct{ unixMs, arrivedUnixMs int64 }{{int64(to) - minute, int64(to) + minute},
+		{int64(to) + 3*minute, int64(to) - minute}} {
 		r := storage.Record{TimeUnixMs: at.unixMs, ReceivedUnixMs: at.arrivedUnixMs}
 		r.Values.Set(vitals.SpO2, 85_00)
 		from = append(from, r)
 	}
-	rules := []alert.Rule{{Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, Values: 1, MaxAge: time.Hour}}
+	rules := []alert.Rule{{Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, Values: 1,
+		MaxAge: time.Hour}}
 	var out, errs strings.Builder
 	when := to
 	c := alertsTestCommand{To: &when, JSON: true}
 	err := c.replay(t.Context(), from, rules, stdio{in: strings.NewReader(""), out: &out, err: &errs})
-	if want := `{"device":"ward3-1","name":"Low","since":"2027-01-15T08:03:00.000Z","fired":"2027-01-15T07:59:00.000Z"}` + "\n"; err != nil || out.String() != want {
+	if want := `{"device":"ward3-1","name":"Low","since":"2027-01-15T08:03:00.000Z","fired":"2027-01-15T07:59:00.000Z"}` +
+		"\n"; err != nil || out.String() != want {
 		t.Errorf("got %q, %v, want %q", &out, err, want)
 	}
 }
@@ -76,7 +79,8 @@ func TestReplayBound(t *testing.T) {
 	var out, errs strings.Builder
 	from := &endless{n: 10 * maxReplayed}
 	err := new(alertsTestCommand).replay(t.Context(), from, rules, stdio{in: strings.NewReader(""), out: &out, err: &errs})
-	if err == nil || err.Error() != "ward3-1 has more than 1048576 readings, or 131072 alerts: replay fewer with --from and --to" {
+	if err == nil ||
+		err.Error() != "ward3-1 has more than 1048576 readings, or 131072 alerts: replay fewer with --from and --to" {
 		t.Error(err)
 	}
 	if from.visited != maxReplayed+1 || out.Len() > 0 {

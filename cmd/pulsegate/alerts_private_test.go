@@ -64,10 +64,12 @@ func TestAlertsPrivate(t *testing.T) {
 	file := filepath.Join(dir, "alerts.toml")
 	certtest.Write(t, file, []byte(rule("Low", 90)))
 	am, collector := record(t), record(t)
-	p := start(t, program(t), filepath.Join(dir, "data"), "--admin-addr=127.0.0.1:0", "--alerts="+file, "--alertmanager="+am.URL, "--alertmanager-every=1s",
+	p := start(t, program(t), filepath.Join(dir, "data"), "--admin-addr=127.0.0.1:0", "--alerts="+file,
+		"--alertmanager="+am.URL, "--alertmanager-every=1s",
 		"--otlp-endpoint="+collector.URL, "--trace-sample=1")
 	resp, text := fetch(t, http.MethodPost, "http://"+p.admin+"/admin/subject/assign",
-		fmt.Sprintf(`{"device":"marked","subject":"SUBJECT-4711","from":%q}`, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)), "Content-Type", "application/json")
+		fmt.Sprintf(`{"device":"marked","subject":"SUBJECT-4711","from":%q}`,
+			time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)), "Content-Type", "application/json")
 	if resp.StatusCode/100 != 2 {
 		t.Fatalf("%d %s", resp.StatusCode, text)
 	}
@@ -86,7 +88,8 @@ func TestAlertsPrivate(t *testing.T) {
 	p.stopCleanly()
 	// Durations, which have a unit or more digits, are not values.
 	private := regexp.MustCompile(`SUBJECT-4711|(^|[^0-9.])(85\.31|97\.43)([^0-9a-zµ]|$)|"(8531|9743)"`)
-	for where, text := range map[string]string{"Alertmanager": am.got(), "collector": collector.got(), "metrics": page, "readyz": ready, "log": p.stderr()} {
+	for where, text := range map[string]string{"Alertmanager": am.got(), "collector": collector.got(), "metrics": page,
+		"readyz": ready, "log": p.stderr()} {
 		if found := private.FindString(text); found != "" {
 			t.Errorf("%q is in what %s has:\n%s", found, where, text)
 		}

@@ -104,7 +104,8 @@ func awaitAlerts(p *process, want ...string) {
 // send stores a value that a device has measured now.
 func send(p *process, device string, spo2 float64) {
 	p.t.Helper()
-	resp, text := fetch(p.t, http.MethodPost, p.url("/v1/readings"), fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":%v}`, device, time.Now().UnixMilli(), spo2))
+	resp, text := fetch(p.t, http.MethodPost, p.url("/v1/readings"), fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":%v}`,
+		device, time.Now().UnixMilli(), spo2))
 	if resp.StatusCode != http.StatusOK {
 		p.t.Fatalf("%d %s", resp.StatusCode, text)
 	}
@@ -125,7 +126,8 @@ func TestAlertsReload(t *testing.T) {
 	write := func(text string) { t.Helper(); certtest.Write(t, file, []byte(text)) }
 	write(rule("Low", 90) + rule("Other", 90))
 	am := receive(t, "", nil)
-	p := start(t, program(t), filepath.Join(dir, "data"), "--admin-addr=127.0.0.1:0", "--alerts="+file, "--alertmanager="+am.URL)
+	p := start(t, program(t), filepath.Join(dir, "data"), "--admin-addr=127.0.0.1:0", "--alerts="+file,
+		"--alertmanager="+am.URL)
 	send(p, "a", 85.25)
 	awaitAlerts(p, "Low a", "Other a")
 
@@ -134,7 +136,8 @@ func TestAlertsReload(t *testing.T) {
 	p.await("the Alertmanager knows", func() bool { return am.texts() == "Low a true, New a true, Other a false" })
 
 	write(rule("Low", 89) + "[[alert]]\nname = \"New\"\nsign = \"sp02_pct\"\nbelow = 1\n")
-	p.await("the metric says that the file cannot be used", func() bool { return metric(t, p, "pulsegate_alert_rules_stale") == 1 })
+	p.await("the metric says that the file cannot be used",
+		func() bool { return metric(t, p, "pulsegate_alert_rules_stale") == 1 })
 	p.awaitLine(`alerts.toml:7: sign: \"sp02_pct\" is not a sign`, 1)
 	p.awaitLine("the rules of alerts cannot be used; the previous ones stay in force", 1)
 	p.signal(syscall.SIGHUP)
@@ -165,17 +168,20 @@ func TestAlertsErased(t *testing.T) {
 	file := filepath.Join(dir, "alerts.toml")
 	certtest.Write(t, file, []byte(rule("Low", 90)+"[[alert]]\nname = \"Silent\"\nsilent = \"1h\"\n"))
 	am := receive(t, "", nil)
-	p := start(t, program(t), filepath.Join(dir, "data"), "--admin-addr=127.0.0.1:0", "--alerts="+file, "--alertmanager="+am.URL)
+	p := start(t, program(t), filepath.Join(dir, "data"), "--admin-addr=127.0.0.1:0", "--alerts="+file,
+		"--alertmanager="+am.URL)
 	admin := func(path, body string) {
 		t.Helper()
-		if resp, text := fetch(t, http.MethodPost, "http://"+p.admin+path, body, "Content-Type", "application/json"); resp.StatusCode/100 != 2 {
+		if resp, text := fetch(t, http.MethodPost, "http://"+p.admin+path, body, "Content-Type",
+			"application/json"); resp.StatusCode/100 != 2 {
 			t.Fatalf("%s: %d %s", path, resp.StatusCode, text)
 		}
 	}
 	resp, err := http.Get(p.url("/v1/live?device=a&device=b"))
 	try(t, err)
 	defer resp.Body.Close()
-	admin("/admin/subject/assign", fmt.Sprintf(`{"device":"b","subject":"P-17","from":%q}`, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)))
+	admin("/admin/subject/assign", fmt.Sprintf(`{"device":"b","subject":"P-17","from":%q}`,
+		time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)))
 	for _, device := range []string{"a", "b", "c"} {
 		send(p, device, 85.25)
 	}
@@ -229,7 +235,8 @@ func TestAlertmanagers(t *testing.T) {
 			try(t, err)
 			defer silent.Close()
 			args := []string{
-				"--admin-addr=127.0.0.1:0", "--alerts=" + filepath.Join(dir, "alerts.toml"), "--alertmanager-ca=" + filepath.Join(dir, "ca.pem"),
+				"--admin-addr=127.0.0.1:0", "--alerts=" + filepath.Join(dir, "alerts.toml"), "--alertmanager-ca=" +
+					filepath.Join(dir, "ca.pem"),
 				"--alertmanager-every=1s", "--alertmanager-credentials-file=" + filepath.Join(dir, tt.file),
 			}
 			for _, url := range []string{first.URL, "https://" + silent.Addr().String(), stranger.URL, second.URL} {
@@ -257,7 +264,8 @@ func TestAlertmanagers(t *testing.T) {
 			}
 			_, page := fetch(t, http.MethodGet, "http://"+p.admin+"/metrics", "")
 			for _, am := range []*receiver{first, stranger} {
-				if fails := !strings.Contains(page, fmt.Sprintf("pulsegate_alertmanager_failing_since_seconds{url=%q} 0\n", am.URL)); fails != (am == stranger) {
+				if fails := !strings.Contains(page, fmt.Sprintf("pulsegate_alertmanager_failing_since_seconds{url=%q} 0\n",
+					am.URL)); fails != (am == stranger) {
 					t.Errorf("by the metric, %s fails: %v", am.URL, fails)
 				}
 			}

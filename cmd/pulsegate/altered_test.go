@@ -48,27 +48,31 @@ func alteredClock() func() time.Time {
 
 // linesInput is what the input of package lines adds to the files of package server, and what it stands before.
 var linesInput = []struct{ file, before, text string }{
-	{"fronts.go", "\t\"github.com/pulsegate/pulsegate/internal/api/hl7\"\n", `	"github.com/pulsegate/pulsegate/internal/api/fronttest/lines"
+	{"fronts.go", "\t\"github.com/pulsegate/pulsegate/internal/api/hl7\"\n",
+		`	"github.com/pulsegate/pulsegate/internal/api/fronttest/lines"
 `},
-	{"fronts.go", "\t}\n}\n\n// frontAddrs ", `		{"lines", func(c *Options) *string { return &c.LinesAddr }, nil, false, (*server).serveLines},
+	{"fronts.go", "\t}\n}\n\n// frontAddrs ",
+		`		{"lines", func(c *Options) *string { return &c.LinesAddr }, nil, false, (*server).serveLines},
 `},
 	{"fronts.go", "// serveMLLP ", `func (s *server) serveLines(l net.Listener, opt front.Options) (runningFront, error) {
 	return lines.Serve(l, opt, s.parsed.limits.Signs), nil
 }
 `},
-	{"options.go", "\tData      string", "\tLinesAddr string `name:\"lines-addr\" group:\"inputs\" help:\"Address on which gateways send lines.\"`\n"},
+	{"options.go", "\tData      string",
+		"\tLinesAddr string `name:\"lines-addr\" group:\"inputs\" help:\"Address on which gateways send lines.\"`\n"},
 }
 
-// altered builds, once for all tests, a server that ALTERED in its environment alters, and that has the input of lines. With
-// --seal-after, it seals everything that is due, ten times a second and not every eight hours. Only package server is altered,
-// so that little else is compiled.
+// altered builds, once for all tests, a server that ALTERED in its environment alters, and that has the input of lines.
+// With --seal-after, it seals everything that is due, ten times a second and not every eight hours. Only package server
+// is altered, so that little else is compiled.
 var altered = sync.OnceValues(func() (bin string, err error) {
 	dir, err := filepath.Abs("../../internal/server")
 	if err != nil {
 		return "", err
 	}
 	replaced := map[string]string{filepath.Join(dir, "altered.go"): alterations}
-	const after, committed, store = " s.opt.SealAfter,\n", "cfg.OnCommitted = func(group []*storage.Entry) {\n", "ingest.New(s.store, "
+	const after, committed, store = " s.opt.SealAfter,\n", "cfg.OnCommitted = func(group []*storage.Entry) {\n",
+		"ingest.New(s.store, "
 	type replacement struct{ file, old, new string }
 	replacements := []replacement{
 		{"options.go", " limits,\n", " limits, Now: alteredClock(),\n"},

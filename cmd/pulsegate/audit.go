@@ -43,7 +43,8 @@ func (c *auditVerifyCommand) verify(std stdio, path string, key *audit.Key, keyF
 	for _, file := range report.Files {
 		fmt.Fprintf(std.out, "%s: records %d to %d\n", file.Path, file.FirstSeq, file.LastSeq)
 		if file.TornBytes > 0 {
-			fmt.Fprintf(std.err, "%s: %d bytes after the last record, of a record that is being written or was cut off\n", file.Path, file.TornBytes)
+			fmt.Fprintf(std.err, "%s: %d bytes after the last record, of a record that is being written or was cut off\n",
+				file.Path, file.TornBytes)
 		}
 	}
 	if err == nil && report.Removed > 0 {
@@ -57,7 +58,8 @@ func (c *auditVerifyCommand) verify(std stdio, path string, key *audit.Key, keyF
 	if key != nil {
 		signed = fmt.Sprintf(" signed=%d", report.Signed)
 		last := report.Files[len(report.Files)-1].LastSeq
-		fmt.Fprintf(std.err, "Signed by key %s up to record %d, at %s. Records after it: %d.\n", key.ID(), report.Signed, report.SignedAt, last-report.Signed)
+		fmt.Fprintf(std.err, "Signed by key %s up to record %d, at %s. Records after it: %d.\n", key.ID(), report.Signed,
+			report.SignedAt, last-report.Signed)
 		if !report.Head {
 			fmt.Fprintf(std.err, "Without %s.head, records that were cut off after that one cannot be detected.\n", keyFile)
 		}

@@ -46,7 +46,8 @@ func TestAuditVerifyAfterGap(t *testing.T) {
 		t.Errorf("without one of the files: exit code %d\n%s", code, text)
 	}
 	try(t, os.Remove(path+".3"))
-	if text, code := verify(); code != 1 || !strings.Contains(text, "of 8 older files that a log keeps, only 0 are there") {
+	if text, code := verify(); code != 1 ||
+		!strings.Contains(text, "of 8 older files that a log keeps, only 0 are there") {
 		t.Errorf("without the older files: exit code %d\n%s", code, text)
 	}
 }

@@ -37,7 +37,8 @@ func (c *backupCommand) Run(ctx context.Context, std stdio) error {
 		copied, checked := newByteProgress(std.err, "copy"), newByteProgress(std.err, "verify")
 		copied.ChangeMax64(fileBytes)
 		counted := progressbar.NewReader(archive, copied.ProgressBar)
-		report, err := pebblestore.ReceiveBackup(ctx, &counted, c.Dir, backup.Options{Bytes: fileBytes, Progress: checked.set})
+		report, err := pebblestore.ReceiveBackup(ctx, &counted, c.Dir,
+			backup.Options{Bytes: fileBytes, Progress: checked.set})
 		copied.finish()
 		checked.finish()
 		if err != nil {

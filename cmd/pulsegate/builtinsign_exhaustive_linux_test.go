@@ -47,7 +47,8 @@ func withSign(t *testing.T) map[string]string {
 	return replaced
 }
 
-// TestAddSignExhaustive uses a program with one more built-in sign: it is in all inputs and outputs, and in both stores.
+// TestAddSignExhaustive uses a program with one more built-in sign: it is in all inputs and outputs, and in both
+// stores.
 func TestAddSignExhaustive(t *testing.T) {
 	t.Parallel()
 	bin, err := buildInto(t.TempDir(), withSign(t))
@@ -95,7 +96,8 @@ func driveAddedSign(t *testing.T, bin string, postgres bool) {
 			"valueQuantity":{"value":-800.125,"unit":"kPa","system":"http://unitsofmeasure.org","code":"kPa"}}`
 	)
 	ask(http.MethodPost, "/v1/readings", one, 200)
-	ask(http.MethodPost, "/v1/readings", strings.Replace(one, "00Z", "01Z", 1)+"\n"+strings.NewReplacer("00Z", "02Z", "-800.125", "500.001").Replace(one), 200)
+	ask(http.MethodPost, "/v1/readings", strings.Replace(one, "00Z", "01Z", 1)+"\n"+strings.NewReplacer("00Z", "02Z",
+		"-800.125", "500.001").Replace(one), 200)
 	ask(http.MethodPost, "/v1/readings", strings.Replace(one, "125", "126", 1), 409)
 	ask(http.MethodPost, "/v1/readings", strings.Replace(one, "800.125", "900.501", 1), 422)
 	ask(http.MethodPost, "/api/v2/write?precision=s", line, 204)
@@ -123,13 +125,15 @@ func driveAddedSign(t *testing.T, bin string, postgres bool) {
 				t.Errorf("GET %s: %q is missing in %s", path, want, text)
 			}
 		}
-		if text := ask(http.MethodGet, "/fhir/Observation?device=d-1", "", 200); strings.Contains(text, "urn:pulsegate:sign") {
+		if text := ask(http.MethodGet, "/fhir/Observation?device=d-1", "", 200); strings.Contains(text,
+			"urn:pulsegate:sign") {
 			t.Errorf("FHIR has the sign as a user's own: %s", text)
 		}
 		run("500.001", "latest", "d-1", "--target="+p.url(""))
 	}
 	reads()
-	run("missing=0 altered=0 ", "sim", "--target="+p.url(""), "--also="+addedSign, "--users=2", "--posts=20", "--seed=7", "--verify", "--start=2026-11-20T00:00:00Z")
+	run("missing=0 altered=0 ", "sim", "--target="+p.url(""), "--also="+addedSign, "--users=2", "--posts=20", "--seed=7",
+		"--verify", "--start=2026-11-20T00:00:00Z")
 	p.kill()
 	p = start(t, bin, dir, with...)
 	reads()

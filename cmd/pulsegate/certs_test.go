@@ -29,7 +29,8 @@ func startTLS(t *testing.T, args ...string) (*process, *tls.Config) {
 	dir := t.TempDir()
 	ca := certtest.New("ca")
 	ca.Server(2).Write(t, dir, "server")
-	return start(t, program(t), filepath.Join(dir, "data"), append(args, certified(dir)...)...), &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"}
+	return start(t, program(t), filepath.Join(dir, "data"), append(args, certified(dir)...)...),
+		&tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"}
 }
 
 // certified returns the flags of a server with the certificate in dir.

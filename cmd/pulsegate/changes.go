@@ -81,7 +81,8 @@ func readChanges(
 		if !continued || !errors.Is(err, transfer.ErrCursorUnknown) {
 			return err
 		}
-		fmt.Fprintf(stderr, "The server does not know what follows the state: everything is %s again, from begin to complete.\n", done)
+		fmt.Fprintf(stderr,
+			"The server does not know what follows the state: everything is %s again, from begin to complete.\n", done)
 	}
 }
 

@@ -38,7 +38,8 @@ func (c *checkCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	r := checkReport{
-		OK: true, Devices: report.Devices, Readings: report.Readings, Assignments: report.Assignments, Values: map[string]int64{},
+		OK: true, Devices: report.Devices, Readings: report.Readings, Assignments: report.Assignments,
+		Values: map[string]int64{},
 		Tables: report.Tables, TableBytes: report.TableBytes, LogBytes: report.LogBytes, Format: report.Format,
 	}
 	values := int64(0)
@@ -56,7 +57,8 @@ func (c *checkCommand) Run(ctx context.Context, std stdio) error {
 	if c.JSON {
 		return printJSON(std.out, r)
 	}
-	fmt.Fprintf(std.out, "devices=%d readings=%d values=%d assignments=%d tables=%d table_bytes=%d log_bytes=%d format=%d\n",
+	fmt.Fprintf(std.out,
+		"devices=%d readings=%d values=%d assignments=%d tables=%d table_bytes=%d log_bytes=%d format=%d\n",
 		r.Devices, r.Readings, values, r.Assignments, r.Tables, r.TableBytes, r.LogBytes, r.Format)
 	fmt.Fprintf(std.out, "%s", lines)
 	if report.Readings > 0 {

@@ -31,18 +31,23 @@ func TestCompletionScripts(t *testing.T) {
 		line string
 		want []string
 	}{
-		{"bash", `source "$SCRIPT"; COMP_WORDS=(pulsegate serve --drain); COMP_CWORD=2; _pulsegate pulsegate --drain serve; printf '%s\n' "${COMPREPLY[@]}"`,
+		{"bash", `source "$SCRIPT"; COMP_WORDS=(pulsegate serve --drain); COMP_CWORD=2; _pulsegate pulsegate --drain ` +
+			`serve; printf '%s\n' "${COMPREPLY[@]}"`,
 			[]string{"--drain-delay", "--drain-timeout"}},
-		{"bash", `source "$SCRIPT"; COMP_WORDS=(pulsegate check so); COMP_CWORD=2; _pulsegate pulsegate so check; printf '%s\n' "${COMPREPLY[@]}"`,
+		{"bash", `source "$SCRIPT"; COMP_WORDS=(pulsegate check so); COMP_CWORD=2; _pulsegate pulsegate so check; printf ` +
+			`'%s\n' "${COMPREPLY[@]}"`,
 			[]string{"some file"}},
 		{"bash", `source "$SCRIPT"; complete -p pulsegate`, []string{"complete -F _pulsegate pulsegate"}},
-		{"fish", `source "$SCRIPT"; complete -C 'pulsegate serve --drain' | cut -f 1`, []string{"--drain-delay", "--drain-timeout"}},
+		{"fish", `source "$SCRIPT"; complete -C 'pulsegate serve --drain' | cut -f 1`,
+			[]string{"--drain-delay", "--drain-timeout"}},
 		{"fish", `source "$SCRIPT"; complete -C 'pulsegate serve --log-format=j' | cut -f 1`, []string{"--log-format=json"}},
 		{"fish", `source "$SCRIPT"; complete -C 'pulsegate check so' | cut -f 1`, []string{"some file"}},
 		// zsh completes nothing without a terminal, so its functions are replaced.
-		{"zsh", `compdef() { :; }; _describe() { print -l -- $candidates; }; source "$SCRIPT"; words=(pulsegate serve --drain); CURRENT=3; _pulsegate | cut -d : -f 1`,
+		{"zsh", `compdef() { :; }; _describe() { print -l -- $candidates; }; source "$SCRIPT"; words=(pulsegate serve ` +
+			`--drain); CURRENT=3; _pulsegate | cut -d : -f 1`,
 			[]string{"--drain-delay", "--drain-timeout"}},
-		{"zsh", `compdef() { :; }; compset() { :; }; _files() { print files; }; source "$SCRIPT"; words=(pulsegate check so); CURRENT=3; _pulsegate`, []string{"files"}},
+		{"zsh", `compdef() { :; }; compset() { :; }; _files() { print files; }; source "$SCRIPT"; words=(pulsegate check ` +
+			`so); CURRENT=3; _pulsegate`, []string{"files"}},
 	} {
 		shell := requireProgram(t, tt.shell)
 		text, errs, code := output(t, program(t), "completion", tt.shell)
@@ -70,7 +75,9 @@ func TestMan(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pulsegate.1")
 	try(t, os.WriteFile(file, []byte(page), 0o600))
 	// The date is unknown in a build outside a repository.
-	if out, _ := exec.Command(requireProgram(t, "mandoc"), "-T", "lint", "-W", "style", file).CombinedOutput(); strings.Trim(dropLines(string(out), "missing date", "unknown manual section", "referenced manual not found", "input text line longer than 80 bytes"), "\n") != "" {
+	if out, _ := exec.Command(requireProgram(t, "mandoc"), "-T", "lint", "-W", "style", file).
+		CombinedOutput(); strings.Trim(dropLines(string(out), "missing date", "unknown manual section",
+		"referenced manual not found", "input text line longer than 80 bytes"), "\n") != "" {
 		t.Errorf("mandoc: %s", out)
 	}
 	rendered, err := exec.Command(requireProgram(t, "mandoc"), "-T", "ascii", "-O", "width=1000", file).Output()

@@ -79,9 +79,12 @@ func TestPrintConfigRoundTrip(t *testing.T) {
 		want string // one of the settings
 	}{
 		{"defaults", "", nil, nil, `addr = "127.0.0.1:8080"`},
-		{"flags", "", nil, []string{"--accept=spo2_pct=50..100,heart_rate_bpm=30..200", "--insecure", "--admin-addr=", "--max-ahead=90m"}, `admin-addr = ""`},
-		{"variables", "", map[string]string{"PULSEGATE_USUAL": "spo2_pct=95..100", "PULSEGATE_LOG_LEVEL": "warn", "PULSEGATE_DATA": `a "b" \c`}, nil, `log-level = "warn"`},
-		{"file", "[serve]\naccept = { spo2_pct = \"50..100\" }\nmin-free-bytes = \"1.5MiB\"\ntrace-sample = 1e-3\n", nil, nil, `min-free-bytes = 1572864`},
+		{"flags", "", nil, []string{"--accept=spo2_pct=50..100,heart_rate_bpm=30..200", "--insecure", "--admin-addr=",
+			"--max-ahead=90m"}, `admin-addr = ""`},
+		{"variables", "", map[string]string{"PULSEGATE_USUAL": "spo2_pct=95..100", "PULSEGATE_LOG_LEVEL": "warn",
+			"PULSEGATE_DATA": `a "b" \c`}, nil, `log-level = "warn"`},
+		{"file", "[serve]\naccept = { spo2_pct = \"50..100\" }\nmin-free-bytes = \"1.5MiB\"\ntrace-sample = 1e-3\n", nil, nil,
+			`min-free-bytes = 1572864`},
 		{"dotted keys", "serve.max-ahead = \"300s\"\n[serve.accept]\nspo2_pct = \"50..100\"\n", nil, nil, `max-ahead = "5m"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,7 +118,8 @@ func TestPrintConfigRoundTrip(t *testing.T) {
 			if !slices.Contains(values(first), tt.want) {
 				t.Errorf("no line %s in\n%s", tt.want, first)
 			}
-			if strings.Contains(second, "# default") || strings.Contains(second, "# env") || strings.Count(second, "# "+path+":") < 25 {
+			if strings.Contains(second, "# default") || strings.Contains(second, "# env") ||
+				strings.Count(second, "# "+path+":") < 25 {
 				t.Errorf("some settings do not come from the file:\n%s", second)
 			}
 		})
@@ -142,17 +146,26 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 		env  string // value of PULSEGATE_MAX_AHEAD
 		want string
 	}{
-		{"file", "[serve]\nmax-ahead = 300", nil, "", "pulsegate.toml:2: serve.max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"},
+		{"file", "[serve]\nmax-ahead = 300", nil, "",
+			"pulsegate.toml:2: serve.max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"},
 		{"no file", "", []string{"--config=nowhere.toml"}, "", "nowhere.toml: no such file"},
-		{"flag", "", []string{"--max-ahead=300"}, "", "--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"},
-		{"flag of unclear unit", "", []string{"--min-free-bytes=1M"}, "", `--min-free-bytes: "1M" is not a number of bytes; did you mean 1MiB?`},
-		{"variable", "", nil, "300", `--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d) (from envar PULSEGATE_MAX_AHEAD="300")`},
-		{"variable, with a file", "[serve]\nmax-ahead = '1m'", nil, "300", `--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d) (from envar PULSEGATE_MAX_AHEAD="300")`},
+		{"flag", "", []string{"--max-ahead=300"}, "",
+			"--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"},
+		{"flag of unclear unit", "", []string{"--min-free-bytes=1M"}, "",
+			`--min-free-bytes: "1M" is not a number of bytes; did you mean 1MiB?`},
+		{"variable", "", nil, "300",
+			`--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d) (from envar ` +
+				`PULSEGATE_MAX_AHEAD="300")`},
+		{"variable, with a file", "[serve]\nmax-ahead = '1m'", nil, "300",
+			`--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d) (from envar ` +
+				`PULSEGATE_MAX_AHEAD="300")`},
 		{"too few", "[serve]\nlog-budget = 0", nil, "", "--log-budget must be at least 1"},
-		{"no port", "[serve]\naddr = '127.0.0.1'", nil, "", "--addr: address 127.0.0.1: missing port in address; did you mean 127.0.0.1:8080?"},
+		{"no port", "[serve]\naddr = '127.0.0.1'", nil, "",
+			"--addr: address 127.0.0.1: missing port in address; did you mean 127.0.0.1:8080?"},
 		{"no host for administrators", "[serve]\nadmin-addr = '6060'", nil, "", "did you mean 127.0.0.1:6060?"},
 		{"no unit, usually days", "[serve]\nretain = 400", nil, "", "retain: 400 needs a unit; did you mean 400d?"},
-		{"unknown sign", "", []string{"--accept=spo2=1..100"}, "", "the signs are systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm, resting_heart_rate_bpm"},
+		{"unknown sign", "", []string{"--accept=spo2=1..100"}, "",
+			"the signs are systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm, resting_heart_rate_bpm"},
 		{"open to everybody", "[serve]\naddr = ':8080'", nil, "", "name a token file with --tokens"},
 		{"read timeout of zero", "[serve]\nread-timeout = '0s'", nil, "", "--read-timeout must be above 0"},
 		{"negative drain delay", "[serve]\ndrain-delay = '-1s'", nil, "", "--drain-delay must be at least 0s"},
@@ -160,7 +173,8 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 		{"sample above 1", "[serve]\ntrace-sample = 1.5", nil, "", "--trace-sample must be from 0 to 1"},
 		{"sample below 0", "[serve]\ntrace-sample = -0.1", nil, "", "--trace-sample must be from 0 to 1"},
 		{"sample is no number", "[serve]\ntrace-sample = nan", nil, "", "--trace-sample must be from 0 to 1"},
-		{"endpoint of another scheme", "[serve]\notlp-endpoint = \"ftp://127.0.0.1\"", nil, "", "is not of the form http://host:port"},
+		{"endpoint of another scheme", "[serve]\notlp-endpoint = \"ftp://127.0.0.1\"", nil, "",
+			"is not of the form http://host:port"},
 		{"collector without a scheme", "[serve]\notlp-endpoint = 'collector:4318'", nil, "", "--otlp-endpoint"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -193,7 +207,8 @@ func TestOnly(t *testing.T) {
 		want[name] = append(want[name], c)
 	}
 	for name := range want {
-		if got := described(only([]string{name}, nil)); name != "help" && name != "completion" && name != "man" && !reflect.DeepEqual(got, want[name]) {
+		if got := described(only([]string{name}, nil)); name != "help" && name != "completion" && name != "man" &&
+			!reflect.DeepEqual(got, want[name]) {
 			t.Errorf("%s is described as %v, want %v", name, got, want[name])
 		}
 	}
@@ -246,7 +261,8 @@ func TestUnknownVariables(t *testing.T) {
 				t.Errorf("%s sets --%s and --%s", name, other, flag.Name)
 			}
 			names[name] = flag.Name
-			if strings.HasPrefix(name, "PULSEGATE_") && len(settings.UnknownVariables([]string{name + "=8080", name + "=tcp://10.0.0.1:8080"}, new(kong.Node), "")) < 2 {
+			if strings.HasPrefix(name, "PULSEGATE_") &&
+				len(settings.UnknownVariables([]string{name + "=8080", name + "=tcp://10.0.0.1:8080"}, new(kong.Node), "")) < 2 {
 				t.Errorf("--%s: Kubernetes sets %s for a Service", flag.Name, name)
 			}
 		}
@@ -259,7 +275,8 @@ func TestUnknownVariables(t *testing.T) {
 		t.Error(err)
 	}
 	t.Setenv("PULSEGATE_LOGLEVEL", "secret")
-	if _, errs, _ := runCommand(t, "version"); errs != "pulsegate: warning: the environment variable PULSEGATE_LOGLEVEL sets nothing\n" {
+	if _, errs, _ := runCommand(t,
+		"version"); errs != "pulsegate: warning: the environment variable PULSEGATE_LOGLEVEL sets nothing\n" {
 		t.Errorf("version warns %q", errs)
 	}
 }
@@ -271,16 +288,21 @@ func TestHelp(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"sim", "--help"}, []string{"Usage: pulsegate sim", "--users=N", "(default: 100)", "--verify", "--allow-remote", "sim verify"}},
+		{[]string{"sim", "--help"}, []string{"Usage: pulsegate sim", "--users=N", "(default: 100)", "--verify",
+			"--allow-remote", "sim verify"}},
 		{[]string{"sim", "run", "--help"}, []string{"--users=N"}},
 		{[]string{"profile", "--help"}, []string{"--save=DIR", "<target>", "go tool pprof"}},
-		{[]string{"--help"}, []string{"--config=FILE", "--version", "serve", "devices", "Read and write readings:", "Administer:"}},
+		{[]string{"--help"}, []string{"--config=FILE", "--version", "serve", "devices", "Read and write readings:",
+			"Administer:"}},
 		{[]string{"serve", "--help"}, []string{
-			"What most people set:", "Keep readings:", "Decide who may write and read:", "Bound memory and times:", "Log and trace:", "Flags of every command:", "Examples:",
-			"--print-config", "--max-ahead=DURATION", "(default: 5m)", "(default: keep for ever)", "--log-format=text|json", "(default: 256MiB)", "(default: 60s)",
+			"What most people set:", "Keep readings:", "Decide who may write and read:", "Bound memory and times:",
+			"Log and trace:", "Flags of every command:", "Examples:",
+			"--print-config", "--max-ahead=DURATION", "(default: 5m)", "(default: keep for ever)", "--log-format=text|json",
+			"(default: 256MiB)", "(default: 60s)",
 			"($OTEL_EXPORTER_OTLP_ENDPOINT)",
 		}},
-		{[]string{"export", "--help"}, []string{"Usage: pulsegate export [flags]", "--out-dir=DIR", "--data=DIR", "(default: http://127.0.0.1:8080)"}},
+		{[]string{"export", "--help"}, []string{"Usage: pulsegate export [flags]", "--out-dir=DIR", "--data=DIR",
+			"(default: http://127.0.0.1:8080)"}},
 		{[]string{"help"}, []string{"Usage: pulsegate <command>", "--config=FILE"}},
 		{[]string{"help", "serve"}, []string{"Usage: pulsegate serve", "--print-config"}},
 		{[]string{"help", "token", "create"}, []string{"Usage: pulsegate token create", "--out=FILE"}},
@@ -302,7 +324,9 @@ func TestHelp(t *testing.T) {
 		text, err := helpTexts.ReadFile("help/" + file.Name())
 		try(t, err)
 		last := strings.TrimSpace(string(text[bytes.LastIndexByte(bytes.TrimSpace(text), '\n')+1:]))
-		if out, _, _ := runCommand(t, append([]string{"help"}, strings.SplitN(strings.TrimSuffix(file.Name(), ".txt"), "-", 2)...)...); !strings.Contains(out, last) {
+		if out, _, _ := runCommand(t,
+			append([]string{"help"}, strings.SplitN(strings.TrimSuffix(file.Name(), ".txt"), "-", 2)...)...); !strings.Contains(
+			out, last) {
 			t.Errorf("no help shows help/%s:\n%s", file.Name(), out)
 		}
 	}
@@ -342,10 +366,14 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"devices", "--target", "http://127.0.0.1:1"}, 1, "set the server's address with --target"},
 		{[]string{"devices", "--target", "http://nowhere..invalid"}, 1, "set the server's address with --target"},
 		{[]string{"sim", "--target", "http://192.0.2.1:8080"}, exitUsage, "--allow-remote"},
-		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote"}, exitUsage, "set the requests per second with --rate"},
-		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "51", "--batch", "20"}, exitUsage, "1020 readings per second exceed the limit of 1000"},
-		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "10", "--max-rate", "9.5"}, exitUsage, "limit of 9.5"},
-		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "10", "--max-rate=-1"}, exitUsage, "--max-rate must be a number"},
+		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote"}, exitUsage,
+			"set the requests per second with --rate"},
+		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "51", "--batch",
+			"20"}, exitUsage, "1020 readings per second exceed the limit of 1000"},
+		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "10", "--max-rate",
+			"9.5"}, exitUsage, "limit of 9.5"},
+		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "10",
+			"--max-rate=-1"}, exitUsage, "--max-rate must be a number"},
 		{[]string{"sim", "--target", "nonsense"}, exitUsage, "http://host:port"},
 		{[]string{"sim", "--target", "http://127.0.0.1:1"}, 1, "cannot be reached"},
 		{[]string{"sim", "verify", "nowhere", "--target", "http://127.0.0.1:1"}, 1, "no such file"},
@@ -356,15 +384,19 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"profile", "--for", "1500ms"}, exitUsage, "--for"},
 		{nil, exitUsage, "Run 'pulsegate --help' for the commands."},
 		{[]string{"serve", "--nonsense"}, exitUsage, "Run 'pulsegate serve --help' for its flags."},
-		{[]string{"serve", "--retain", "400"}, exitUsage, "--retain: 400 needs a unit; did you mean 400d? (the units are ms, s, m, h and d)\nRun 'pulsegate serve --help' for its flags."},
+		{[]string{"serve", "--retain", "400"}, exitUsage,
+			"--retain: 400 needs a unit; did you mean 400d? (the units are ms, s, m, h and d)\nRun 'pulsegate serve --help' " +
+				"for its flags."},
 		{[]string{"serve", "--token-rate=x"}, exitUsage, `--token-rate: "x" is not a whole number`},
-		{[]string{"serve", "--addr=8080"}, exitUsage, "did you mean 127.0.0.1:8080?\nRun 'pulsegate serve --help' for its flags."},
+		{[]string{"serve", "--addr=8080"}, exitUsage,
+			"did you mean 127.0.0.1:8080?\nRun 'pulsegate serve --help' for its flags."},
 		{[]string{"serve", "--addr=:8080"}, exitUsage, "--addr :8080 has no host, so it can be reached from other machines"},
 		{[]string{"serve", "--log-level=loud"}, exitUsage, "the levels are debug, info, warn and error"},
 		{[]string{"serve", "--log-format=xml"}, exitUsage, `must be one of "text","json"`},
 		{[]string{"serve", "--oldest=2001"}, exitUsage, "RFC 3339 with a zone"},
 		{[]string{"token", "create"}, exitUsage, "Run 'pulsegate token create --help' for its flags."},
-		{[]string{"import", "x.csv", "--map=pulse=HR"}, exitUsage, "the fields are time, utc_offset_minutes, device, gateway, systolic_mmhg"},
+		{[]string{"import", "x.csv", "--map=pulse=HR"}, exitUsage,
+			"the fields are time, utc_offset_minutes, device, gateway, systolic_mmhg"},
 		{[]string{"import", "x.csv", "--batch=0"}, exitUsage, "Run 'pulsegate import --help' for its flags."},
 		{[]string{"devices", "--target=127.0.0.1:8080"}, exitUsage, "did you mean http://127.0.0.1:8080?"},
 		{[]string{"devices", "--target=localhost:8080"}, exitUsage, "did you mean http://localhost:8080?"},
@@ -372,7 +404,8 @@ func TestExitCodes(t *testing.T) {
 	} {
 		out, errs, code := runCommand(t, tt.args...)
 		if code != tt.want || !strings.Contains(out+errs, tt.text) {
-			t.Errorf("pulsegate %s: exit code %d, want %d, and %q in\n%s%s", strings.Join(tt.args, " "), code, tt.want, tt.text, out, errs)
+			t.Errorf("pulsegate %s: exit code %d, want %d, and %q in\n%s%s", strings.Join(tt.args, " "), code, tt.want,
+				tt.text, out, errs)
 		}
 	}
 	if _, err := os.Stat("nowhere"); !errors.Is(err, os.ErrNotExist) {

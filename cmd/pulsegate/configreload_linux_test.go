@@ -20,7 +20,8 @@ func TestHangupAtStart(t *testing.T) {
 	path := filepath.Join(dir, "pulsegate.toml")
 	try(t, os.WriteFile(path, nil, 0o600))
 	cmd := serveCommand(context.Background(), program(t), filepath.Join(dir, "data"), "--config="+path)
-	line := append([]string{"strace", "-D", "-f", "-qq", "-e", "signal=none", "-o", filepath.Join(dir, "trace"), "-P", path,
+	line := append([]string{"strace", "-D", "-f", "-qq", "-e", "signal=none", "-o", filepath.Join(dir, "trace"),
+		"-P", path,
 		"-e", "trace=openat", "-e", "inject=openat:signal=SIGHUP:when=1"}, cmd.Args...)
 	traced := exec.Command(line[0], line[1:]...)
 	traced.Dir = cmd.Dir

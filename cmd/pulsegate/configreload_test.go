@@ -33,7 +33,8 @@ func TestHangup(t *testing.T) {
 		p.awaitLine(want, times)
 	}
 	get()
-	hangup("[serve]\naccess-log = 'all'\nlog-budget = 1\nmax-wait = '3s'\n", `msg="log settings reloaded" level=INFO access_log=all`, 1)
+	hangup("[serve]\naccess-log = 'all'\nlog-budget = 1\nmax-wait = '3s'\n",
+		`msg="log settings reloaded" level=INFO access_log=all`, 1)
 	p.awaitLine(`msg="changed settings require a restart" settings=max-wait`, 1)
 	get()
 	get()
@@ -44,7 +45,9 @@ func TestHangup(t *testing.T) {
 	}
 	get()
 	p.awaitLine("msg=request ", 3)
-	hangup("[serve]\naccess-log = 'errors'\nlog-level = 'debug'\nmax-wait = '3s'\n", `msg="log settings reloaded" level=DEBUG access_log=errors`, 1) // the budget of the flag, not of the file
+	// the budget of the flag, not of the file
+	hangup("[serve]\naccess-log = 'errors'\nlog-level = 'debug'\nmax-wait = '3s'\n",
+		`msg="log settings reloaded" level=DEBUG access_log=errors`, 1)
 	get()
 	try(t, os.Remove(path))
 	p.signal(syscall.SIGHUP)

@@ -112,8 +112,8 @@ func TestCutExport(t *testing.T) {
 	}
 }
 
-// sameExport reports whether an export has the text of an answer, but for ids of copies and, in lines, the last one. Of a
-// file of Parquet with ids, which it may compress, it compares the ends.
+// sameExport reports whether an export has the text of an answer, but for ids of copies and, in lines, the last one. Of
+// a file of Parquet with ids, which it may compress, it compares the ends.
 func sameExport(got []byte, answer string) bool {
 	if strings.HasPrefix(answer, "PAR1") && strings.Contains(answer, "begin") {
 		return bytes.HasPrefix(got, []byte("PAR1")) && bytes.HasSuffix(got, []byte("PAR1"))

@@ -114,14 +114,16 @@ func demoRecording() (devices []vitals.Name, opt recording.Options, err error) {
 }
 
 // replay sends the recording, with its dates shifted so that it ends now, and shows the result.
-func (c *demoCommand) replay(ctx context.Context, std stdio, client *transfer.Client, target string, opt recording.Options) error {
+func (c *demoCommand) replay(ctx context.Context, std stdio, client *transfer.Client, target string,
+	opt recording.Options) error {
 	end := time.Now().Truncate(time.Second)
 	reader, err := recording.NewShifted(strings.NewReader(recording.MIMIC2), recording.CSV, opt, end.UnixMilli(), nil)
 	if err != nil {
 		return err
 	}
 	var refused []transfer.Refusal
-	sum, err := transfer.Upload(ctx, client, reader, transfer.UploadOptions{OnRefused: func(r transfer.Refusal) { refused = append(refused, r) }})
+	sum, err := transfer.Upload(ctx, client, reader,
+		transfer.UploadOptions{OnRefused: func(r transfer.Refusal) { refused = append(refused, r) }})
 	if err != nil {
 		return fmt.Errorf("send the recording: %w", err)
 	}
@@ -143,8 +145,10 @@ func replayOn(ctx context.Context, client *transfer.Client, devices []vitals.Nam
 }
 
 // show prints the result and commands to try next.
-func (c *demoCommand) show(std stdio, target string, sum transfer.Summary, refused []transfer.Refusal, end time.Time) error {
-	fmt.Fprintf(std.out, "\nA recording of a bedside monitor (MIMIC II, record s00001) was sent over HTTP to %s\n\n", target)
+func (c *demoCommand) show(std stdio, target string, sum transfer.Summary, refused []transfer.Refusal,
+	end time.Time) error {
+	fmt.Fprintf(std.out, "\nA recording of a bedside monitor (MIMIC II, record s00001) was sent over HTTP to %s\n\n",
+		target)
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range []struct {
 		n    int

@@ -43,7 +43,8 @@ func TestDemo(t *testing.T) {
 	}
 	for _, want := range []string{
 		" 1936  rows", " 772  zeros left out", " 42  rows without a vital sign", " 1894  readings sent",
-		" 1893  stored", " 5339  values", " 1  rejected", "heart_rate_bpm: outside the accepted range 20 to 300 /min\n  This is meant: ",
+		" 1893  stored", " 5339  values", " 1  rejected",
+		"heart_rate_bpm: outside the accepted range 20 to 300 /min\n  This is meant: ",
 	} {
 		if !strings.Contains(shown.String(), want) {
 			t.Errorf("the table does not show %q", want)

@@ -30,7 +30,8 @@ func TestDependenciesPage(t *testing.T) {
 	known := map[string]bool{}
 	for _, m := range mod.Require {
 		known[m.Path+" | "+m.Version] = true
-		if !m.Indirect && !strings.Contains(page, m.Path+" | "+m.Version+" |") && !strings.Contains(page, m.Path+" "+m.Version+" (") {
+		if !m.Indirect && !strings.Contains(page, m.Path+" | "+m.Version+" |") &&
+			!strings.Contains(page, m.Path+" "+m.Version+" (") {
 			t.Errorf("go.mod requires %s %s, which is not on the page", m.Path, m.Version)
 		}
 	}

@@ -23,8 +23,10 @@ func TestFewDescriptors(t *testing.T) {
 	const files = 300
 	start := func(t *testing.T, args ...string) *process {
 		t.Helper()
-		line := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files), program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=",
-			"--cache-bytes=4MiB", "--min-free-bytes=-1", "--log-level=debug", "--data=" + filepath.Join(t.TempDir(), "data")}, args...)
+		line := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files), program(t), "serve",
+			"--addr=127.0.0.1:0", "--admin-addr=",
+			"--cache-bytes=4MiB", "--min-free-bytes=-1", "--log-level=debug", "--data=" + filepath.Join(t.TempDir(), "data")},
+			args...)
 		return launch(t, 1, exec.Command("sh", line...))
 	}
 	t.Run("fitted", func(t *testing.T) {

@@ -36,7 +36,8 @@ func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
 	n := 0
 	var columns []string // the signs that have one
 	err = client.Devices(ctx, c.Limit, func(page []transfer.Device) error {
-		if has := signsOf(page); len(page) > 0 && !c.JSON && (n == 0 || slices.ContainsFunc(has, func(s string) bool { return !slices.Contains(columns, s) })) {
+		if has := signsOf(page); len(page) > 0 && !c.JSON &&
+			(n == 0 || slices.ContainsFunc(has, func(s string) bool { return !slices.Contains(columns, s) })) {
 			columns = has
 			of, err := unitsOf(ctx, client, columns)
 			if err != nil {
@@ -143,7 +144,8 @@ func (c *latestCommand) Run(ctx context.Context, std stdio) error {
 	for _, field := range fields {
 		latest := d.Latest[field]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", field, latest.Value, units[field],
-			latest.Time.UTC().Format(time.RFC3339), age(latest.Time.Time, now), cmp.Or(latest.Subject, "-"), strings.Join(latest.Flags, ", "))
+			latest.Time.UTC().Format(time.RFC3339), age(latest.Time.Time, now), cmp.Or(latest.Subject, "-"),
+			strings.Join(latest.Flags, ", "))
 	}
 	if d.AssignedNow != "" {
 		fmt.Fprintf(table, "\nAssigned now to %s.\n", d.AssignedNow)

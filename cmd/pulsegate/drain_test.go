@@ -58,7 +58,8 @@ func TestDrain(t *testing.T) {
 	_, err = io.WriteString(conn, request[len(request)-1:])
 	try(t, err)
 	answer, err := io.ReadAll(conn)
-	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") || !strings.Contains(string(answer), "#draining") {
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") ||
+		!strings.Contains(string(answer), "#draining") {
 		t.Errorf("the pending request is answered %q, %v; want 503 draining", answer, err)
 	}
 	if code := p.ended(); code != 0 {
@@ -99,8 +100,11 @@ func TestScrubStopsAtDrain(t *testing.T) {
 	var many strings.Builder
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 200_000 { // their tables take the scrub several seconds
-		fmt.Fprintf(&many, `{"device":"cold","time":%d,"systolic_mmhg":%d.%02d,"diastolic_mmhg":%d.%02d,"spo2_pct":%d.%02d,"heart_rate_bpm":%d.%02d}`+"\n",
-			1000*(i+1)+rng.IntN(1000), 130+rng.IntN(99), rng.IntN(100), 30+rng.IntN(99), rng.IntN(100), 80+rng.IntN(19), rng.IntN(100), 60+rng.IntN(99), rng.IntN(100))
+		fmt.Fprintf(&many,
+			`{"device":"cold","time":%d,"systolic_mmhg":%d.%02d,"diastolic_mmhg":%d.%02d,"spo2_pct":%d.%02d,`+
+				`"heart_rate_bpm":%d.%02d}`+"\n",
+			1000*(i+1)+rng.IntN(1000), 130+rng.IntN(99), rng.IntN(100), 30+rng.IntN(99), rng.IntN(100), 80+rng.IntN(19),
+			rng.IntN(100), 60+rng.IntN(99), rng.IntN(100))
 	}
 	resp, _ := fetch(t, http.MethodPost, p.url("/v1/readings"), many.String())
 	if code := p.stop(); resp.StatusCode != 200 || code != 0 {

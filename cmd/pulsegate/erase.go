@@ -133,8 +133,8 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings, assignme
 	return readings, assignments, errors.Join(err, db.Close())
 }
 
-// corrects reports whether the command is about values of a device. A flag with an empty argument counts: an unset variable
-// of a script must not make it erase the whole device.
+// corrects reports whether the command is about values of a device. A flag with an empty argument counts: an unset
+// variable of a script must not make it erase the whole device.
 func (c *eraseCommand) corrects() bool {
 	return c.From != nil || c.To != nil || c.Signs != nil || c.Gateway != nil || c.Shared || c.DryRun
 }
@@ -184,7 +184,8 @@ func (c *eraseCommand) correction() *admin.Correction {
 
 func (c *eraseCommand) values() *transfer.Correction {
 	x := c.correction()
-	return &transfer.Correction{Device: c.Device.String(), From: x.From, To: x.To, Signs: x.Signs, Gateway: x.Gateway, Shared: x.Shared}
+	return &transfer.Correction{Device: c.Device.String(), From: x.From, To: x.To, Signs: x.Signs, Gateway: x.Gateway,
+		Shared: x.Shared}
 }
 
 // preview prints what would be erased.
@@ -231,7 +232,8 @@ func (c *eraseCommand) wouldErase(ctx context.Context, std stdio) (p transfer.Pr
 	}
 	p = transfer.Preview{Readings: read.Readings, First: read.First, Last: read.Last, Shared: read.Shared}
 	for _, g := range read.Gateways {
-		p.Gateways = append(p.Gateways, transfer.Preview{Gateway: g.Gateway, Readings: g.Readings, First: g.First, Last: g.Last})
+		p.Gateways = append(p.Gateways, transfer.Preview{Gateway: g.Gateway, Readings: g.Readings, First: g.First,
+			Last: g.Last})
 	}
 	return p, errors.Join(usage(err), db.Close())
 }

@@ -45,7 +45,8 @@ func parseMoment(text string) (moment, error) {
 	case err == vitals.ErrFiner:
 		return 0, fmt.Errorf("%q looks like microseconds or nanoseconds; Unix time is in milliseconds", text)
 	case err != nil:
-		return 0, fmt.Errorf("%q is not 'now', RFC 3339 with a zone such as 2026-11-21T10:00:00Z, or Unix time in milliseconds", text)
+		return 0,
+			fmt.Errorf("%q is not 'now', RFC 3339 with a zone such as 2026-11-21T10:00:00Z, or Unix time in milliseconds", text)
 	}
 	return moment(ms), nil
 }
@@ -111,7 +112,8 @@ func reportLeftOut(stderr io.Writer, signs string) {
 // stopped reads the readings from a data directory. The export is in the audit log before any of
 // them is written.
 func (c *exportCommand) stopped(ctx context.Context, out, errs io.Writer, to moment) error {
-	if err := record(ctx, c.Audit, audit.Record{Event: audit.Exported, Device: c.Device, Actor: audit.Actor()}); err != nil {
+	if err := record(ctx, c.Audit, audit.Record{Event: audit.Exported, Device: c.Device, Actor: audit.Actor()}); err !=
+		nil {
 		return err
 	}
 	db, err := pebblestore.Open(c.Data, pebblestore.Options{ReadOnly: true})
@@ -119,8 +121,10 @@ func (c *exportCommand) stopped(ctx context.Context, out, errs io.Writer, to mom
 		return fmt.Errorf("open data directory: %w", err)
 	}
 	defer db.Close()
-	formats := map[string]query.Format{"ndjson": query.NDJSON, "csv": query.CSV, "parquet": query.Parquet, "omh": query.OMH}
-	q := query.Selection{Range: storage.Range{Device: c.Device, FromUnixMs: int64(c.From), ToUnixMs: int64(to)}, Format: formats[c.Format], NoFlags: true}
+	formats := map[string]query.Format{"ndjson": query.NDJSON, "csv": query.CSV, "parquet": query.Parquet,
+		"omh": query.OMH}
+	q := query.Selection{Range: storage.Range{Device: c.Device, FromUnixMs: int64(c.From), ToUnixMs: int64(to)},
+		Format: formats[c.Format], NoFlags: true}
 	if q.Assigned, err = db.DeviceAssignments(ctx, c.Device); err != nil {
 		return err
 	}

@@ -42,11 +42,14 @@ func (c *exportCommand) changes(ctx context.Context, out, stderr io.Writer, _ mo
 	return c.fetchChanges(ctx, client, out, c.selection())
 }
 
-func (c *exportCommand) fetchChanges(ctx context.Context, client *transfer.Client, out io.Writer, sel transfer.ChangeSelection) error {
+func (c *exportCommand) fetchChanges(ctx context.Context, client *transfer.Client, out io.Writer,
+	sel transfer.ChangeSelection) error {
 	if c.Format != "ndjson" {
 		return transfer.DownloadChanges(ctx, client, out, sel, c.Format)
 	}
-	return transfer.Changes(ctx, client, sel, func(page *transfer.ChangesPage) error { return writeChanges(out, page.Changes) })
+	return transfer.Changes(ctx, client, sel, func(page *transfer.ChangesPage) error {
+		return writeChanges(out, page.Changes)
+	})
 }
 
 // eachDevice writes a file for each device. After an error, none is left.

@@ -29,7 +29,8 @@ var (
 	alertRounds   = flag.Int("alerts.rounds", 4, "rounds of TestAlertCampaign")
 	alertSeed     = flag.Uint64("alerts.seed", 0, "seed of TestAlertCampaign; 0: a random one, which is logged")
 	alertPage     = flag.String("alerts.page", "", "page into which TestAlertCampaign writes its figures")
-	alertPrograms = flag.String("alerts.programs", "", "directory with alertmanager and amtool; without it, TestAlertCampaign imitates Alertmanager")
+	alertPrograms = flag.String("alerts.programs", "",
+		"directory with alertmanager and amtool; without it, TestAlertCampaign imitates Alertmanager")
 )
 
 // The faults of the campaign with alerts.
@@ -45,7 +46,8 @@ const (
 )
 
 var alertFaults = []crashFault{
-	faultNode, faultServerTerm, faultServerPause, faultServerTwice, faultAllServers, faultManager, faultManagerTerm, faultManagerPause, faultEither, faultPrimary,
+	faultNode, faultServerTerm, faultServerPause, faultServerTwice, faultAllServers, faultManager, faultManagerTerm,
+	faultManagerPause, faultEither, faultPrimary,
 }
 
 // alertRules are the rules of the campaign. No condition depends on how fast the test is.
@@ -162,15 +164,21 @@ func (c *alertCampaign) table() string {
 		text, _ := exec.Command(filepath.Join(*alertPrograms, "alertmanager"), "--version").CombinedOutput() // it has run
 		manager, _, _ = strings.Cut(string(text), " (")
 	}
-	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| date | %s, %s |\n| command | `make alerts ROUNDS=%d SEED=%d` |\n| Alertmanager | %s |\n| rounds | %d |\n| lives with the embedded store | %d |\n| lives with two servers on PostgreSQL | %d |\n| servers and Alertmanagers started | %d |\n",
-		time.Now().Format(time.DateOnly), runtime.Version(), c.rounds, c.seed, manager, c.rounds, c.lives["embedded"], c.lives["PostgreSQL"], c.starts)
+	fmt.Fprintf(&b,
+		"\n| | |\n|---|--:|\n| date | %s, %s |\n| command | `make alerts ROUNDS=%d SEED=%d` |\n| Alertmanager | %s |\n| "+
+			"rounds | %d |\n| lives with the embedded store | %d |\n| lives with two servers on PostgreSQL | %d |\n| servers "+
+			"and Alertmanagers started | %d |\n",
+		time.Now().Format(time.DateOnly), runtime.Version(), c.rounds, c.seed, manager, c.rounds, c.lives["embedded"],
+		c.lives["PostgreSQL"], c.starts)
 	total := 0
 	for _, rule := range []string{"Low", "Fast", "Cold", "Silent"} {
 		fmt.Fprintf(&b, "| conditions of the rule %s | %d |\n", rule, c.conditions[rule])
 		total += c.conditions[rule]
 	}
-	fmt.Fprintf(&b, "| **conditions notified** | **%d of %d** |\n| notified again, by an Alertmanager that was restarted | %d |\n| notifications | %d |\n| devices without a condition | %d |\n"+
-		"| begun or ended by a restart | 0 |\n| notified after the end | 0 |\n", total, total, c.repeated, c.pages, c.others)
+	fmt.Fprintf(&b,
+		"| **conditions notified** | **%d of %d** |\n| notified again, by an Alertmanager that was restarted | %d |\n| "+
+			"notifications | %d |\n| devices without a condition | %d |\n"+
+			"| begun or ended by a restart | 0 |\n| notified after the end | 0 |\n", total, total, c.repeated, c.pages, c.others)
 	return b.String()
 }
 
@@ -319,7 +327,8 @@ func (l *alertLife) begin(shared bool) {
 		l.manager = newAlertmanager(l.t, l.pager, l.every)
 	}
 	l.startManager()
-	args := []string{"--admin-addr=127.0.0.1:0", "--signs=" + signs, "--alerts=" + rules, "--alertmanager=" + l.manager.url(), "--alertmanager-every=1s"}
+	args := []string{"--admin-addr=127.0.0.1:0", "--signs=" + signs, "--alerts=" + rules,
+		"--alertmanager=" + l.manager.url(), "--alertmanager-every=1s"}
 	store, nodes := "embedded", 1
 	if shared {
 		store, nodes = "PostgreSQL", 2
@@ -471,7 +480,8 @@ func (l *alertLife) live(c *condition) {
 	if c.since == 0 {
 		return
 	}
-	l.await(c.rule+" of "+c.device+" is notified", func() bool { return len(l.pager.of(c.device, c.raised, l.pager.now())) > 0 })
+	l.await(c.rule+" of "+c.device+" is notified",
+		func() bool { return len(l.pager.of(c.device, c.raised, l.pager.now())) > 0 })
 	time.Sleep(c.hold)
 	l.await(c.rule+" of "+c.device+" is known to Alertmanager, also after its restart", func() bool {
 		active, _ := l.managerKnows()
@@ -481,13 +491,15 @@ func (l *alertLife) live(c *condition) {
 	c.sameManager = c.managers == l.restarts.Load()
 	switch c.clear {
 	case "erase":
-		l.send(func(p *process) string { return "http://" + p.admin + "/admin/erase" }, fmt.Sprintf(`{"device":"%s"}`, c.device))
+		l.send(func(p *process) string { return "http://" + p.admin + "/admin/erase" },
+			fmt.Sprintf(`{"device":"%s"}`, c.device))
 	default:
 		ms := time.Now().UnixMilli()
 		if c.clear == "late" { // it divides the run
 			ms = c.since - 30_000
 		}
-		l.send(func(p *process) string { return p.url("/v1/readings") }, fmt.Sprintf(`{"device":"%s","time":%d,"spo2_pct":97,"heart_rate_bpm":70,"skin_c":33}`, c.device, ms))
+		l.send(func(p *process) string { return p.url("/v1/readings") },
+			fmt.Sprintf(`{"device":"%s","time":%d,"spo2_pct":97,"heart_rate_bpm":70,"skin_c":33}`, c.device, ms))
 	}
 }
 

@@ -61,8 +61,10 @@ const (
 )
 
 var (
-	processFaults = []crashFault{faultKill, faultKillSync, faultSlowKill, faultPauseKill, faultPause, faultTorn, faultTerm, faultSyncError}
-	diskFaults    = []crashFault{faultPower, faultPower, faultStall, faultStallKill} // these need a disk whose power can be cut
+	processFaults = []crashFault{faultKill, faultKillSync, faultSlowKill, faultPauseKill, faultPause, faultTorn, faultTerm,
+		faultSyncError}
+	// these need a disk whose power can be cut
+	diskFaults = []crashFault{faultPower, faultPower, faultStall, faultStallKill}
 )
 
 // A campaign adds up the results of its lives.
@@ -288,7 +290,8 @@ func (l *life) round(n int) {
 	fault, harm, harmed := harmOf(drawn)
 	// The gateways survive and retry, or end with the server. Gateways that wait for seconds
 	// because of Retry-After are killed.
-	survives := l.rnd.IntN(2) == 0 && !harmed && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
+	survives := l.rnd.IntN(2) == 0 && !harmed &&
+		!slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
 	args := l.loadArgs(survives)
 	switch l.input {
 	case inputMQTT:
@@ -303,7 +306,8 @@ func (l *life) round(n int) {
 	after := time.Duration(l.rnd.Int64N(int64(400 * time.Millisecond)))
 	answers := l.rnd.IntN(40) // on a slow machine there may be none yet
 	l.b.lane = l.anyLane()
-	l.t.Logf("round %d: %s after %v, fast lane %s, gateways survive %t, sim %s", n, drawn, after.Round(time.Millisecond), l.b.lane, survives, strings.Join(args, " "))
+	l.t.Logf("round %d: %s after %v, fast lane %s, gateways survive %t, sim %s", n, drawn, after.Round(time.Millisecond),
+		l.b.lane, survives, strings.Join(args, " "))
 
 	if l.b.server != nil {
 		l.b.server.kill() // while it is idle
@@ -360,7 +364,8 @@ func (l *life) loadArgs(survives bool) []string {
 		args = append(args, fmt.Sprintf("--batch=%d", 2+r.IntN(50)), fmt.Sprintf("--share=batch=%.2f", r.Float64()))
 	}
 	if r.IntN(2) == 0 {
-		args = append(args, "--mix=real", fmt.Sprintf("--share=drop=%.2f,forward=%.2f,reorder=%.2f", r.Float64()/4, r.Float64()/4, r.Float64()/4))
+		args = append(args, "--mix=real", fmt.Sprintf("--share=drop=%.2f,forward=%.2f,reorder=%.2f", r.Float64()/4,
+			r.Float64()/4, r.Float64()/4))
 	}
 	if r.IntN(3) == 0 {
 		args = append(args, fmt.Sprintf("--devices=%d", 1+r.IntN(500)))
@@ -380,7 +385,8 @@ func (l *life) mqttArgs() []string {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	l.tally.loads[fmt.Sprintf("MQTT %s, QoS %d", version, qos)]++
-	return []string{l.b.mqttTarget(), "--mqtt-version=" + version, fmt.Sprintf("--qos=%d", qos), fmt.Sprintf("--in-flight=%d", 1+l.rnd.IntN(32))}
+	return []string{l.b.mqttTarget(), "--mqtt-version=" + version, fmt.Sprintf("--qos=%d", qos),
+		fmt.Sprintf("--in-flight=%d", 1+l.rnd.IntN(32))}
 }
 
 // wrapper returns the command that runs a server with the fault.
@@ -426,7 +432,8 @@ func (l *life) strike(fault crashFault) (alive bool) {
 		if !server.exitsWithin(5 * time.Second) { // no thread has synced that often
 			server.kill()
 		}
-		if code := server.cmd.ProcessState.ExitCode(); fault == faultSyncError && code != 1 && code != -1 { // -1: by the kill above
+		// -1: by the kill above
+		if code := server.cmd.ProcessState.ExitCode(); fault == faultSyncError && code != 1 && code != -1 {
 			l.t.Fatalf("after a failed sync the exit code is %d:\n%s", code, server.stderr())
 		}
 	case faultPause, faultPauseKill:

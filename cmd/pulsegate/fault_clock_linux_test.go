@@ -39,7 +39,8 @@ func TestClockJumps(t *testing.T) {
 			b.mustPost(`{"device":"d","time":`+ms+`,"spo2_pct":97}`, `200 {"status":"duplicate"}`)
 		}
 		lines := b.readings("d")
-		if len(lines) != 3 || !strings.Contains(lines[0], ":01.000Z") || !strings.Contains(lines[1], ":02.000Z") || !strings.Contains(lines[2], ":03.000Z") {
+		if len(lines) != 3 || !strings.Contains(lines[0], ":01.000Z") || !strings.Contains(lines[1], ":02.000Z") ||
+			!strings.Contains(lines[2], ":03.000Z") {
 			t.Errorf("the readings are %q, want those of 1, 2 and 3 s", lines)
 		}
 		b.server.kill()

@@ -20,9 +20,12 @@ import (
 )
 
 var (
-	clusterTime   = flag.Duration("cluster.time", 0, "how long TestCluster injects faults; at least one of the first three")
-	clusterFrozen = flag.Int("cluster.frozen", 0, "rounds of TestCluster in which the primary's machine is frozen together with etcd's leader, in place of other faults")
-	clusterPage   = flag.String("cluster.page", "", "page into which TestCluster writes its figures")
+	clusterTime = flag.Duration("cluster.time", 0,
+		"how long TestCluster injects faults; at least one of the first three")
+	clusterFrozen = flag.Int("cluster.frozen", 0,
+		"rounds of TestCluster in which the primary's machine is frozen together with etcd's leader, in place of "+
+			"other faults")
+	clusterPage = flag.String("cluster.page", "", "page into which TestCluster writes its figures")
 )
 
 // A clusterFault is what happens to a machine in TestCluster.
@@ -133,9 +136,9 @@ func TestCluster(t *testing.T) {
 	updatePage(t, *clusterPage, "cluster", text)
 }
 
-// freezeWithLeader freezes the primary's machine together with etcd's leader, again and again. When it thaws, it mostly becomes
-// the primary again, with an earlier state: see pgtest.Cluster.ThawAsPrimary. Servers, which seal all the time, must put back what that lacks,
-// and lose nothing.
+// freezeWithLeader freezes the primary's machine together with etcd's leader, again and again. When it thaws, it mostly
+// becomes the primary again, with an earlier state: see pgtest.Cluster.ThawAsPrimary. Servers, which seal all the time,
+// must put back what that lacks, and lose nothing.
 func freezeWithLeader(t *testing.T) {
 	r := startCluster(t, "--seal-after=1ms")
 	forgot, sealed := 0, 0
@@ -149,15 +152,19 @@ func freezeWithLeader(t *testing.T) {
 			sealed += metric(t, s.server, "pulsegate_postgres_sealed_readings_total")
 		}
 	})
-	text := fmt.Sprintf("| | |\n|---|--:|\n| date | %s, %s, %s |\n| times that the machine was frozen | %d |\n| of those, the old primary became the primary again, and was repaired | %d |\n"+
-		"| nothing was stored meanwhile, because the standby that was left went astray | %d |\n| readings that servers sealed meanwhile | %d |\n%s",
-		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), *clusterFrozen, forgot, r.astray, sealed, foundRows(found))
+	text := fmt.Sprintf(
+		"| | |\n|---|--:|\n| date | %s, %s, %s |\n| times that the machine was frozen | %d |\n| of those, the old primary "+
+			"became the primary again, and was repaired | %d |\n"+
+			"| nothing was stored meanwhile, because the standby that was left went astray | %d |\n| readings that servers "+
+			"sealed meanwhile | %d |\n%s",
+		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), *clusterFrozen, forgot, r.astray, sealed,
+		foundRows(found))
 	t.Log("\n" + text)
 	updatePage(t, *clusterPage, "cluster-frozen", text)
 }
 
-// freeze freezes the primary's machine until another one has stored readings, waits until readings are stored again, and reports whether
-// servers have repaired the primary.
+// freeze freezes the primary's machine until another one has stored readings, waits until readings are stored again,
+// and reports whether servers have repaired the primary.
 func (r *clusterRun) freeze() bool {
 	primary := r.awaitPrimary()
 	before := r.repairs()
@@ -189,7 +196,8 @@ func (r *clusterRun) repairs() (n int) {
 
 // startCluster starts a cluster, and three servers with a load each.
 func startCluster(t *testing.T, args ...string) *clusterRun {
-	r := &clusterRun{T: t, Cluster: pgtest.StartCluster(t, root+"/bin/tools"), rnd: rand.New(rand.NewPCG(rand.Uint64(), 0)), stalls: map[string][]time.Duration{}}
+	r := &clusterRun{T: t, Cluster: pgtest.StartCluster(t, root+"/bin/tools"),
+		rnd: rand.New(rand.NewPCG(rand.Uint64(), 0)), stalls: map[string][]time.Duration{}}
 	for range 3 {
 		s := newHarness(t, fastLane, append(slices.Clip(args), "--store="+r.DSN(), "--admin-addr=127.0.0.1:0")...)
 		if len(args) > 0 {
@@ -198,7 +206,8 @@ func startCluster(t *testing.T, args ...string) *clusterRun {
 			s.bin = bin
 		}
 		s.start()
-		s.load("--users=20", "--rate=20", "--batch=10", "--devices=200", "--mix=real", "--share=batch=0.9,drop=0.05,forward=0.1,reorder=0.1",
+		s.load("--users=20", "--rate=20", "--batch=10", "--devices=200", "--mix=real",
+			"--share=batch=0.9,drop=0.05,forward=0.1,reorder=0.1",
 			"--for=24h", "--patience=10m")
 		r.servers = append(r.servers, s)
 	}
@@ -248,18 +257,20 @@ func (r *clusterRun) inject(f clusterFault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stalls[f.name] = append(r.stalls[f.name], r.stall)
-	r.Logf("%s: no request was acknowledged for up to %v; whole after %v", f.name, r.stall.Round(time.Second/10), time.Since(began).Round(time.Second/10))
+	r.Logf("%s: no request was acknowledged for up to %v; whole after %v", f.name, r.stall.Round(time.Second/10),
+		time.Since(began).Round(time.Second/10))
 }
 
-// awaitPrimary waits until a machine is the primary, and returns it. On a busy machine, Patroni may not answer in time at first.
+// awaitPrimary waits until a machine is the primary, and returns it. On a busy machine, Patroni may not answer in time
+// at first.
 func (r *clusterRun) awaitPrimary() (primary int) {
 	r.Helper()
 	r.await("a machine is the primary", func() bool { primary = r.Primary(); return primary >= 0 })
 	return primary
 }
 
-// awaitStored waits until further readings are stored, by another primary than lost. If that has no standby either, because the other
-// one went astray, it is left to the return of lost.
+// awaitStored waits until further readings are stored, by another primary than lost. If that has no standby either,
+// because the other one went astray, it is left to the return of lost.
 func (r *clusterRun) awaitStored(lost int) {
 	r.Helper()
 	const enough = 100 // more than what may have been answered already
@@ -338,17 +349,21 @@ func (r *clusterRun) table(found sim.Verification) string {
 	fmt.Fprintf(&b, "| fault | times | longest time without an answer, s: median | greatest |\n|---|--:|--:|--:|\n")
 	for _, f := range clusterFaults {
 		if all := slices.Sorted(slices.Values(r.stalls[f.name])); len(all) > 0 {
-			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f |\n", f.name, len(all), all[len(all)/2].Seconds(), all[len(all)-1].Seconds())
+			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f |\n", f.name, len(all), all[len(all)/2].Seconds(),
+				all[len(all)-1].Seconds())
 		}
 	}
 	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| time | %.0f min, %s, %s, %d processors |\n%s",
-		time.Since(r.start).Minutes(), time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), foundRows(found))
+		time.Since(r.start).Minutes(), time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(),
+		foundRows(found))
 	return b.String()
 }
 
 // foundRows returns the rows of a table about a verification.
 func foundRows(found sim.Verification) string {
-	return fmt.Sprintf("| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
-		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
+	return fmt.Sprintf(
+		"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are "+
+			"stored | %d |\n"+
+			"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
 		found.Acknowledged, found.Stored, found.Unsettled, found.Missing, found.Altered, found.Doubled, found.Unknown)
 }

@@ -137,7 +137,8 @@ func unmount(dir string) error {
 // be. Files can be neither read nor written until revive.
 func (d *disk) cutPower() {
 	d.Helper()
-	d.control("cut the power of", func(fd int) error { return unix.IoctlSetPointerInt(fd, fsIocShutdown, goingNoLogFlush) })
+	d.control("cut the power of",
+		func(fd int) error { return unix.IoctlSetPointerInt(fd, fsIocShutdown, goingNoLogFlush) })
 }
 
 // revive mounts what is on the device after cutPower. Nothing may use the disk.

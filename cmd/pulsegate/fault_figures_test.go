@@ -65,9 +65,11 @@ func (q *quantity) growing() func(figure) float64 {
 func quantities(stored uint64) []quantity {
 	return []quantity{
 		{"resident memory", func(f figure) float64 { return f.memory }, nil, 1 << 20, " MiB", maxMemory, maxMemoryGrowth},
-		{"file descriptors", func(f figure) float64 { return f.descriptors }, func(f figure) float64 { return f.descriptors - f.connections }, 1, "", maxDescriptors, maxDescriptorGrowth},
+		{"file descriptors", func(f figure) float64 { return f.descriptors },
+			func(f figure) float64 { return f.descriptors - f.connections }, 1, "", maxDescriptors, maxDescriptorGrowth},
 		{"goroutines", func(f figure) float64 { return f.goroutines }, nil, 1, "", maxGoroutines, maxGoroutineGrowth},
-		{"disk", func(f figure) float64 { return f.disk }, nil, 1 << 20, " MiB", maxDiskFixed + maxDiskPerReading*float64(stored), 0},
+		{"disk", func(f figure) float64 { return f.disk }, nil, 1 << 20, " MiB",
+			maxDiskFixed + maxDiskPerReading*float64(stored), 0},
 	}
 }
 
@@ -116,10 +118,12 @@ func (fs figures) wrong(stored uint64) (wrong []string) {
 	}
 	for _, q := range quantities(stored) {
 		if peak := fs.peak(q.of); peak > q.max || peak <= 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: %.0f%s at most, want up to %.0f", q.name, peak/q.unit, q.unitName, q.max/q.unit))
+			wrong = append(wrong, fmt.Sprintf("%s: %.0f%s at most, want up to %.0f", q.name, peak/q.unit, q.unitName,
+				q.max/q.unit))
 		}
 		if growth := fs.growth(q.growing()); q.maxGrowth > 0 && growth > q.maxGrowth {
-			wrong = append(wrong, fmt.Sprintf("%s: has grown by %.1f%s, want up to %.0f", q.name, growth/q.unit, q.unitName, q.maxGrowth/q.unit))
+			wrong = append(wrong, fmt.Sprintf("%s: has grown by %.1f%s, want up to %.0f", q.name, growth/q.unit, q.unitName,
+				q.maxGrowth/q.unit))
 		}
 	}
 	return wrong
@@ -129,7 +133,8 @@ func (fs figures) wrong(stored uint64) (wrong []string) {
 func (fs figures) table(stored uint64) string {
 	var b strings.Builder
 	last := fs.last()
-	fmt.Fprintf(&b, "| | at most | bound | change over the last %.1f min, without a restart | bound |\n|---|--:|--:|--:|--:|\n",
+	fmt.Fprintf(&b,
+		"| | at most | bound | change over the last %.1f min, without a restart | bound |\n|---|--:|--:|--:|--:|\n",
 		last[len(last)-1].minutes-last[0].minutes)
 	for _, q := range quantities(stored) {
 		bound := fmt.Sprintf("%.0f%s", q.maxGrowth/q.unit, q.unitName)
@@ -139,6 +144,7 @@ func (fs figures) table(stored uint64) string {
 		fmt.Fprintf(&b, "| %s | %.0f%s | %.0f%s | %+.1f%s | %s |\n",
 			q.name, fs.peak(q.of)/q.unit, q.unitName, q.max/q.unit, q.unitName, fs.growth(q.growing())/q.unit, q.unitName, bound)
 	}
-	fmt.Fprintf(&b, "\nThe disk held %.0f bytes for each reading in the end. %d samples.\n", fs[len(fs)-1].disk/float64(max(stored, 1)), len(fs))
+	fmt.Fprintf(&b, "\nThe disk held %.0f bytes for each reading in the end. %d samples.\n",
+		fs[len(fs)-1].disk/float64(max(stored, 1)), len(fs))
 	return b.String()
 }

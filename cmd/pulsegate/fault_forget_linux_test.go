@@ -19,13 +19,14 @@ import (
 
 var (
 	forgetRounds = flag.Int("forget.rounds", 1, "rounds of each kind of TestForgetCampaign and TestRepairCampaign")
-	forgetOnly   = flag.String("forget.kind", "restored", "the kinds that they play, separated by commas: async, restored, equal, old, thawed")
-	forgetSeed   = flag.Uint64("forget.seed", 0, "their seed; 0: a random one, which is logged")
-	forgetPage   = flag.String("forget.page", "", "page into which they write their figures")
+	forgetOnly   = flag.String("forget.kind", "restored",
+		"the kinds that they play, separated by commas: async, restored, equal, old, thawed")
+	forgetSeed = flag.Uint64("forget.seed", 0, "their seed; 0: a random one, which is logged")
+	forgetPage = flag.String("forget.page", "", "page into which they write their figures")
 )
 
-// A forgetKind is a way in which an earlier state of the database comes back. Before each step there is a primary with at
-// least one standby in quorum.
+// A forgetKind is a way in which an earlier state of the database comes back. Before each step there is a primary with
+// at least one standby in quorum.
 type forgetKind struct {
 	name, what string
 
@@ -84,9 +85,9 @@ var forgetKinds = []forgetKind{
 	}},
 }
 
-// TestForgetCampaign plays rounds in which the primary of PostgreSQL is replaced by an earlier state of it, while two servers
-// without a memory store a load each. They must refuse it. After each round the database is compared with what was acknowledged:
-// readings by the ledgers of the loads, erasures and assignments one by one.
+// TestForgetCampaign plays rounds in which the primary of PostgreSQL is replaced by an earlier state of it, while two
+// servers without a memory store a load each. They must refuse it. After each round the database is compared with what
+// was acknowledged: readings by the ledgers of the loads, erasures and assignments one by one.
 //
 // Seen to fail with the mutant forget-marks.
 func TestForgetCampaign(t *testing.T) {
@@ -110,7 +111,8 @@ func playForgetting(t *testing.T, marker string, prepare func(r *forgetRun)) {
 			if k < 0 {
 				t.Fatalf("there is no kind %q", name)
 			}
-			r := &forgetRun{pgLife: &pgLife{topology: topologies[0], rnd: rand.New(rand.NewPCG(seed, uint64(i)))}, kind: &forgetKinds[k]}
+			r := &forgetRun{pgLife: &pgLife{topology: topologies[0], rnd: rand.New(rand.NewPCG(seed, uint64(i)))},
+				kind: &forgetKinds[k]}
 			prepare(r)
 			done = append(done, r)
 			t.Run(name, func(t *testing.T) { r.play(t, *forgetRounds) })
@@ -141,25 +143,28 @@ type forgetRun struct {
 	lasting bool                // servers have them in this round
 
 	rounds, erasures, repairs, kills, changes, restarts int
-	noticed                                             map[*harness]int // lines of a server that it has found such a primary, or repaired it
+	// lines of a server that it has found such a primary, or repaired it
+	noticed map[*harness]int
 
 	killed *harness // the server that will be killed during the repair; nil means none is
 	all    bool     // all servers are killed before the repair, with what they have acknowledged in their directories only
 	begun  []*load  // the loads of this round
 
-	timeMs      int64               // of the last reading that is not of a load
-	readings    map[string][]string // heart rates, and oxygen saturations, that devices must have in the order of time, besides those of loads
-	times       map[string][]int64  // of readings
-	assignments map[string]string   // those that devices must have, as JSON
+	timeMs int64 // of the last reading that is not of a load
+	// heart rates, and oxygen saturations, that devices must have in the order of time, besides those of loads
+	readings    map[string][]string
+	times       map[string][]int64 // of readings
+	assignments map[string]string  // those that devices must have, as JSON
 }
 
-// settings are those of every member of the cluster. No machine loses its power here, so nothing is synced, which takes long when a server
-// starts.
+// settings are those of every member of the cluster. No machine loses its power here, so nothing is synced, which takes
+// long when a server starts.
 func (r *forgetRun) settings() []string { return append(r.pgLife.settings(), "fsync=off") }
 
 // play plays rounds.
 func (r *forgetRun) play(t *testing.T, rounds int) {
-	r.t, r.timeMs, r.readings, r.times, r.assignments, r.noticed = t, 1_700_000_000_000, map[string][]string{}, map[string][]int64{}, map[string]string{}, map[*harness]int{}
+	r.t, r.timeMs, r.readings, r.times, r.assignments, r.noticed = t, 1_700_000_000_000, map[string][]string{},
+		map[string][]int64{}, map[string]string{}, map[*harness]int{}
 	t.Cleanup(func() {
 		for i, m := range r.members {
 			if t.Failed() && m != nil {
@@ -242,7 +247,8 @@ func (r *forgetRun) round(n int) {
 	if sealing {
 		polltest.Until(r.t, "what will be erased is in segments", func() bool {
 			var n int
-			r.query("SELECT count(DISTINCT device) FROM pulsegate.segments WHERE device IN ('"+name("erased")+"', '"+name("again")+"', '"+name("left")+"')", &n)
+			r.query("SELECT count(DISTINCT device) FROM pulsegate.segments WHERE device IN ('"+name("erased")+"', '"+name(
+				"again")+"', '"+name("left")+"')", &n)
 			return n == 3
 		})
 	}
@@ -309,7 +315,8 @@ func (r *forgetRun) round(n int) {
 
 // load begins a load on a server.
 func (r *forgetRun) load(b *harness) {
-	r.begun = append(r.begun, b.load(fmt.Sprintf("--seed=%d", 1+r.rnd.IntN(1_000_000)), fmt.Sprintf("--users=%d", 1+r.rnd.IntN(20)),
+	r.begun = append(r.begun, b.load(fmt.Sprintf("--seed=%d", 1+r.rnd.IntN(1_000_000)),
+		fmt.Sprintf("--users=%d", 1+r.rnd.IntN(20)),
 		"--mix=real", "--share=malformed=0", "--rate=100", "--for=1h"))
 }
 
@@ -351,8 +358,8 @@ func (r *forgetRun) start(i int) *pgtest.Server {
 	return r.members[i]
 }
 
-// promoteOne kills the standby that has less of the log of the primary, which is down, promotes the other standby, and returns the one
-// that was killed.
+// promoteOne kills the standby that has less of the log of the primary, which is down, promotes the other standby, and
+// returns the one that was killed.
 func (r *forgetRun) promoteOne() (other int) {
 	best, other := (r.primary+1)%slots, (r.primary+2)%slots
 	if r.received(other) > r.received(best) {
@@ -496,8 +503,8 @@ func (r *forgetRun) check(b *harness) {
 	}
 }
 
-// mustRefuse checks that the servers notice that the primary lacks what they have acknowledged, and neither write to it nor read
-// from it. Then the right one comes back.
+// mustRefuse checks that the servers notice that the primary lacks what they have acknowledged, and neither write to it
+// nor read from it. Then the right one comes back.
 func (r *forgetRun) mustRefuse(right int) {
 	r.t.Helper()
 	other := 3 - right - r.earlier // the standby of the right one
@@ -512,7 +519,8 @@ func (r *forgetRun) mustRefuse(right int) {
 	var asking sync.WaitGroup
 	for _, b := range r.servers {
 		asking.Go(func() {
-			if code, text, err := b.post(fmt.Sprintf(`{"device":"refused","time":%d,"heart_rate_bpm":60}`, r.timeMs), false); err != nil || code < 500 {
+			if code, text, err := b.post(fmt.Sprintf(`{"device":"refused","time":%d,"heart_rate_bpm":60}`, r.timeMs),
+				false); err != nil || code < 500 {
 				r.t.Errorf("a reading is answered %d %s, %v; want 500 or 503", code, text, err)
 			}
 		})
@@ -543,7 +551,8 @@ func forgetTable(runs []*forgetRun) string {
 		found.Acknowledged += r.found.Acknowledged
 		found.Stored += r.found.Stored
 		found.Unsettled += r.found.Unsettled
-		erasures, repairs, kills, changes, restarts = erasures+r.erasures, repairs+r.repairs, kills+r.kills, changes+r.changes, restarts+r.restarts
+		erasures, repairs, kills, changes, restarts = erasures+r.erasures, repairs+r.repairs, kills+r.kills,
+			changes+r.changes, restarts+r.restarts
 		sealed = append(sealed, r.sealed...)
 	}
 	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| date | %s, %s, %s |\n%s| erasures, of which none came back | %d |\n",

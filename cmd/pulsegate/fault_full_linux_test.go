@@ -37,9 +37,12 @@ func TestDiskFull(t *testing.T) {
 			f := leave(t, mounted, mark+8<<20)
 			l := b.load("--users=8", "--batch=200", "--for=1h")
 			b.awaitReady(503)
-			resp, text := fetch(t, http.MethodPost, "http://"+b.addr+"/v1/readings", `{"device":"during","time":1000,"spo2_pct":97}`)
-			if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(text, "problems.md#disk-low") {
-				t.Errorf("a POST is answered %s %s, Retry-After %q; want 503, the problem disk-low and a time", resp.Status, text, resp.Header.Get("Retry-After"))
+			resp, text := fetch(t, http.MethodPost, "http://"+b.addr+"/v1/readings",
+				`{"device":"during","time":1000,"spo2_pct":97}`)
+			if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" ||
+				!strings.Contains(text, "problems.md#disk-low") {
+				t.Errorf("a POST is answered %s %s, Retry-After %q; want 503, the problem disk-low and a time", resp.Status, text,
+					resp.Header.Get("Retry-After"))
 			}
 			if got := b.readings("before"); len(got) != 1 {
 				t.Errorf("a reader finds %d readings, want 1", len(got))
@@ -95,13 +98,15 @@ func TestDiskFullAtOnce(t *testing.T) {
 				}
 				lines := strings.Split(strings.TrimSpace(b.server.stderr()), "\n")
 				last := lines[len(lines)-1]
-				for _, want := range []string{"pulsegate: ", "can no longer be written", "no space left on device", "then restart"} {
+				for _, want := range []string{"pulsegate: ", "can no longer be written", "no space left on device",
+					"then restart"} {
 					if !strings.Contains(last, want) {
 						t.Errorf("the last line is %q, without %q", last, want)
 					}
 				}
 				// Without space a server does not start, and reports the reason.
-				if _, errs, code := output(t, b.bin, b.serveCommand()[1:]...); code != 1 || !strings.Contains(errs, "free") && !strings.Contains(errs, "no space left") {
+				if _, errs, code := output(t, b.bin, b.serveCommand()[1:]...); code != 1 ||
+					!strings.Contains(errs, "free") && !strings.Contains(errs, "no space left") {
 					t.Errorf("a start without space: exit code %d\n%s", code, errs)
 				}
 			} else if got := status(b.server.url("/readyz")); got != 503 && got != 0 {

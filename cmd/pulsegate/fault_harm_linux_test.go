@@ -25,9 +25,11 @@ const (
 
 // harmFaults are a stop followed by a harm.
 var harmFaults = []crashFault{
-	"kill -9, then a file is removed", "kill -9, then a file is emptied", "kill -9, then a file is truncated", "kill -9, then a file is replaced by an older copy",
+	"kill -9, then a file is removed", "kill -9, then a file is emptied", "kill -9, then a file is truncated",
+	"kill -9, then a file is replaced by an older copy",
 	"kill -9, then a sector of a file is zeroed", "kill -9, then a bit of a file is flipped",
-	"SIGTERM, then a file is removed", "SIGTERM, then a file is emptied", "SIGTERM, then a file is truncated", "SIGTERM, then a file is replaced by an older copy",
+	"SIGTERM, then a file is removed", "SIGTERM, then a file is emptied", "SIGTERM, then a file is truncated",
+	"SIGTERM, then a file is replaced by an older copy",
 	"SIGTERM, then a sector of a file is zeroed", "SIGTERM, then a bit of a file is flipped",
 }
 
@@ -91,11 +93,13 @@ func (l *life) harm(h harm, stop crashFault) {
 		if !strings.HasPrefix(file, "marker") {
 			named = file
 		}
-		if text := err.Error(); file != "CHECKSUMS" && !strings.Contains(text, named) || !strings.Contains(text, "corrupt") && file != "PULSEGATE" || strings.Contains(text, "goroutine ") {
+		if text := err.Error(); file != "CHECKSUMS" && !strings.Contains(text, named) ||
+			!strings.Contains(text, "corrupt") && file != "PULSEGATE" || strings.Contains(text, "goroutine ") {
 			l.t.Errorf("%s: %s: the server exits with %v", h, file, err)
 		}
 		if code != 1 {
-			l.t.Errorf("%s: %s: pulsegate check exits with %d:\n%s%s, and the server does not start: %v", h, file, code, out, errs, err)
+			l.t.Errorf("%s: %s: pulsegate check exits with %d:\n%s%s, and the server does not start: %v", h, file, code,
+				out, errs, err)
 		}
 		writeSynced(l.t, full, []byte(have[file]))
 		return

@@ -40,7 +40,8 @@ const (
 	fullLane lane = "off"
 )
 
-var bothLanes = flag.Bool("both-lanes", false, "play faults of what both lanes share on both, not on one of them at random")
+var bothLanes = flag.Bool("both-lanes", false,
+	"play faults of what both lanes share on both, not on one of them at random")
 
 // onBothLanes runs a fault test on a server with the fast lane and on one without it.
 func onBothLanes(t *testing.T, test func(t *testing.T, lane lane)) {
@@ -48,8 +49,8 @@ func onBothLanes(t *testing.T, test func(t *testing.T, lane lane)) {
 	onLanes(t, test, fastLane, fullLane)
 }
 
-// onEitherLane runs a test of a fault of the store, which both lanes share, on one of them. With -both-lanes (make exhaustive)
-// it is onBothLanes.
+// onEitherLane runs a test of a fault of the store, which both lanes share, on one of them. With -both-lanes (make
+// exhaustive) it is onBothLanes.
 func onEitherLane(t *testing.T, test func(t *testing.T, lane lane)) {
 	t.Helper()
 	chosen := []lane{fastLane, fullLane}
@@ -101,7 +102,8 @@ func newHarnessIn(t testing.TB, dir string, lane lane, args ...string) *harness 
 
 // serveCommand returns the command line of a server on b.
 func (b *harness) serveCommand(args ...string) []string {
-	line := []string{b.bin, "serve", "--addr=" + b.addr, "--admin-addr=", "--data=" + b.dir, "--min-free-bytes=-1", anyTime, "--fast-lane=" + string(b.lane)}
+	line := []string{b.bin, "serve", "--addr=" + b.addr, "--admin-addr=", "--data=" + b.dir, "--min-free-bytes=-1",
+		anyTime, "--fast-lane=" + string(b.lane)}
 	if b.certs != "" {
 		line = append(line, certified(b.certs)...)
 	}
@@ -208,8 +210,8 @@ func (b *harness) check() {
 	}
 }
 
-// finish checks that the store is what the ledgers of the loads say and that something was acknowledged, stops the server
-// and checks its directory.
+// finish checks that the store is what the ledgers of the loads say and that something was acknowledged, stops the
+// server and checks its directory.
 func (b *harness) finish() {
 	b.Helper()
 	if b.verify() == 0 {
@@ -233,7 +235,9 @@ type load struct {
 func (b *harness) load(args ...string) *load {
 	b.Helper()
 	l := &load{b: b, ledger: filepath.Join(b.scratch, fmt.Sprintf("%d.ledger", len(b.loads))), ended: make(chan struct{})}
-	l.cmd = exec.Command(b.bin, slices.Concat([]string{"sim", "run", "--ledger=" + l.ledger, "--json", "--threads=1", "--tries=1000", "--patience=60s"}, b.signs, b.target(), args)...)
+	l.cmd = exec.Command(b.bin,
+		slices.Concat([]string{"sim", "run", "--ledger=" + l.ledger, "--json", "--threads=1", "--tries=1000",
+			"--patience=60s"}, b.signs, b.target(), args)...)
 	l.cmd.Stdout, l.cmd.Stderr = &l.out, &l.stderr
 	endWithTest(l.cmd)
 	try(b, l.cmd.Start())
@@ -514,7 +518,8 @@ func (b *harness) mustPost(body, want string) {
 // readings returns the readings of a device, one line of NDJSON each.
 func (b *harness) readings(device string) []string {
 	b.Helper()
-	switch resp, text := fetch(b, http.MethodGet, "http://"+b.addr+"/v1/devices/"+device+"/readings?format=ndjson&flags=false", ""); resp.StatusCode {
+	switch resp, text := fetch(b, http.MethodGet,
+		"http://"+b.addr+"/v1/devices/"+device+"/readings?format=ndjson&flags=false", ""); resp.StatusCode {
 	case http.StatusOK:
 		return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	case http.StatusNotFound:

@@ -21,7 +21,8 @@ func TestTwoServers(t *testing.T) {
 		lock := filepath.Join(b.dir, "LOCK")
 		for range 3 {
 			// Its address is free, so that only the directory can stop it.
-			second := exec.Command(b.bin, "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+b.dir, "--min-free-bytes=-1", "--fast-lane="+string(lane))
+			second := exec.Command(b.bin, "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+b.dir, "--min-free-bytes=-1",
+				"--fast-lane="+string(lane))
 			p, err := tryLaunch(t, 1, second)
 			if err == nil {
 				p.kill()

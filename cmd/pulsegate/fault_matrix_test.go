@@ -21,7 +21,8 @@ const root = "../.."
 
 // furtherTests are tests in the table of faults beside those that run on both lanes and fail with a mutant. A campaign
 // chooses a lane for each server.
-var furtherTests = []string{"TestBadInputSmuggling", "TestCluster", "TestDiskFullAtOnce", "TestDrain", "TestFairHandshakes", "TestPostgresPowerLoss",
+var furtherTests = []string{"TestBadInputSmuggling", "TestCluster", "TestDiskFullAtOnce", "TestDrain",
+	"TestFairHandshakes", "TestPostgresPowerLoss",
 	"TestSecondTerm", "TestTLSLane"}
 
 // faultsFile has the tests of each promise, fault and upkeep.

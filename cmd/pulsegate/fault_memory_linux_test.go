@@ -30,7 +30,8 @@ func TestMemoryLimit(t *testing.T) {
 		// The example of docs/lifecycle.md.
 		for name, want := range map[string]string{
 			"limit_from": "cgroup", "limit_bytes": strconv.Itoa(limitBytes), "cache_bytes": "17336456",
-			"max_body_bytes": "17336456", "max_batch_bytes": "812646", "max_queued": "12697", "max_devices": "54176", "max_conns": "2116",
+			"max_body_bytes": "17336456", "max_batch_bytes": "812646", "max_queued": "12697", "max_devices": "54176",
+			"max_conns": "2116",
 		} {
 			if took[name] != want {
 				t.Errorf("%s: the server took %s, want %s", name, took[name], want)
@@ -63,7 +64,8 @@ func TestMemoryLimit(t *testing.T) {
 					t.Fatalf("a batch that does not fit is answered %q, want 503 and Retry-After", answer)
 				}
 			case <-b.server.exited:
-				t.Fatalf("the server has ended, %v, in a control group in which the kernel has ended %d processes", b.server.cmd.ProcessState, group.kills())
+				t.Fatalf("the server has ended, %v, in a control group in which the kernel has ended %d processes",
+					b.server.cmd.ProcessState, group.kills())
 			case <-time.After(polltest.Patience):
 				t.Fatalf("of %d batches of %d bytes %d are refused, with memory for %d bytes", batches, batchBytes, n, bodyBytes)
 			}

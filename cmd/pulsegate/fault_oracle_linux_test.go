@@ -58,7 +58,8 @@ func sentFirst(t *testing.T, l *load) (device, unixMs string) {
 	text, err := os.ReadFile(l.ledger)
 	try(t, err)
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) == 6 && f[0] == "S" && strings.Count(f[4], ",") == 3 && !strings.ContainsAny(f[3], "+-") {
+		if f := strings.Fields(line); len(f) == 6 && f[0] == "S" && strings.Count(f[4], ",") == 3 &&
+			!strings.ContainsAny(f[3], "+-") {
 			return f[2], f[3]
 		}
 	}

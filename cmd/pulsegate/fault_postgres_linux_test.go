@@ -84,8 +84,8 @@ func newPostgresCampaign() *postgresCampaign {
 
 // TestPostgresCampaign plays rounds of a load, a fault at a random moment, and a comparison of what
 // PostgreSQL has with the ledger. In half of the rounds the server's clock jumps at each reading of
-// it, and in half of them it seals all the time. Each cluster of PostgreSQL has a seed, which is logged; SEED=<seed> make crash-postgres begins
-// with it. After a promotion only the promoted standby has the readings.
+// it, and in half of them it seals all the time. Each cluster of PostgreSQL has a seed, which is logged; SEED=<seed>
+// make crash-postgres begins with it. After a promotion only the promoted standby has the readings.
 //
 // Seen to fail with the mutants plain-postgres and cancel-commits.
 func TestPostgresCampaign(t *testing.T) {
@@ -106,7 +106,10 @@ func TestPostgresCampaign(t *testing.T) {
 			l := &pgLife{c: c, topology: topologies[seed%kinds], rnd: rand.New(rand.NewPCG(seed, 1))}
 			faults := slices.Clone(l.topology.faults)
 			if os.Geteuid() != 0 { // only root can mount a file system to fill
-				faults = slices.DeleteFunc(faults, func(f crashFault) bool { return f == faultFull || f == faultLogFull || f == faultPower })
+				faults = slices.DeleteFunc(faults, func(f crashFault) bool {
+					return f == faultFull || f == faultLogFull ||
+						f == faultPower
+				})
 			}
 			l.rnd.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 			if i := slices.Index(faults, faultFull); i > 0 { // a short run comes to the first one alone
@@ -167,13 +170,16 @@ func (c *postgresCampaign) table() string {
 		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
 	}
 	fmt.Fprintf(&b, "| **all** | **%d** |\n| of those, with a server whose clock jumps | %d |\n\n", c.rounds, c.jumping)
-	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s, %s |\n", time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version())
+	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s, %s |\n", time.Now().Format(time.DateOnly), runtime.Version(),
+		pgtest.Version())
 	for _, one := range topologies {
 		fmt.Fprintf(&b, "| clusters: %s | %d |\n", one.name, c.clusters[one.name])
 	}
-	fmt.Fprintf(&b, "| servers started | %d |\n| connections cut in an answer | %d |\n| after different numbers of bytes of it | %d |\n"+
-		"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
-		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
+	fmt.Fprintf(&b,
+		"| servers started | %d |\n| connections cut in an answer | %d |\n| after different numbers of bytes of it | %d |\n"+
+			"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are "+
+			"stored | %d |\n"+
+			"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
 		c.starts, c.cuts, len(c.cutAt), c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
 		c.found.Missing, c.found.Altered, c.found.Doubled, c.found.Unknown)
 	return b.String() + sealedRows(c.sealed)
@@ -184,7 +190,9 @@ func sealedRows(sealed []int) string {
 	if len(sealed) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("| rounds in which servers sealed all the time | %d |\n| readings in segments at the end of each of those | %d to %d |\n",
+	return fmt.Sprintf(
+		"| rounds in which servers sealed all the time | %d |\n| readings in segments at the end of each of those | "+
+			"%d to %d |\n",
 		len(sealed), slices.Min(sealed), slices.Max(sealed))
 }
 
@@ -214,7 +222,8 @@ type pgLife struct {
 
 // settings are those of every member of the cluster.
 func (l *pgLife) settings() []string {
-	settings := []string{"fsync=on", "full_page_writes=on", "restart_after_crash=off", "shared_buffers=16MB", "autovacuum=off", "wal_keep_size=256MB", "wal_retrieve_retry_interval=500ms"}
+	settings := []string{"fsync=on", "full_page_writes=on", "restart_after_crash=off", "shared_buffers=16MB",
+		"autovacuum=off", "wal_keep_size=256MB", "wal_retrieve_retry_interval=500ms"}
 	if l.topology.small {
 		settings = append(settings, "max_wal_size=16MB", "min_wal_size=2MB")
 	}
@@ -299,7 +308,8 @@ func (l *pgLife) noteSealed(atLeast int) {
 		l.query("SELECT coalesce(sum(n), 0)::bigint FROM pulsegate.segments", &n)
 		return n >= atLeast
 	})
-	l.query("SELECT count(*) FROM (SELECT FROM pulsegate.all_readings GROUP BY device, time_ms HAVING count(*) > 1) AS twice", &twice)
+	l.query("SELECT count(*) FROM (SELECT FROM pulsegate.all_readings GROUP BY device, time_ms HAVING count(*) > "+
+		"1) AS twice", &twice)
 	if twice > 0 {
 		l.t.Errorf("%d readings are stored twice", twice)
 	}
@@ -352,13 +362,15 @@ func (l *pgLife) route() {
 func (l *pgLife) round(n int, fault crashFault) {
 	jumping := l.rnd.IntN(2) == 0
 	sealing := l.rnd.IntN(2) == 0 || fault == faultFrozen || fault == faultPower
-	survives := l.rnd.IntN(2) == 0 && fault != faultFull && fault != faultLogFull // on a full disk, gateways wait for half a minute
+	// on a full disk, gateways wait for half a minute
+	survives := l.rnd.IntN(2) == 0 && fault != faultFull && fault != faultLogFull
 	args := []string{fmt.Sprintf("--seed=%d", 1+l.rnd.IntN(1_000_000)), fmt.Sprintf("--users=%d", 1+l.rnd.IntN(40))}
 	switch l.rnd.IntN(4) {
 	case 0:
 		args = append(args, fmt.Sprintf("--batch=%d", 2+l.rnd.IntN(50)), fmt.Sprintf("--share=batch=%.2f", l.rnd.Float64()))
 	case 1:
-		args = append(args, "--mix=real", fmt.Sprintf("--share=drop=%.2f,forward=%.2f,reorder=%.2f,malformed=0", l.rnd.Float64()/4, l.rnd.Float64()/4, l.rnd.Float64()/4))
+		args = append(args, "--mix=real", fmt.Sprintf("--share=drop=%.2f,forward=%.2f,reorder=%.2f,malformed=0",
+			l.rnd.Float64()/4, l.rnd.Float64()/4, l.rnd.Float64()/4))
 	}
 	length := "--for=1h"
 	if survives {
@@ -369,7 +381,8 @@ func (l *pgLife) round(n int, fault crashFault) {
 		length = fmt.Sprintf("--for=%dms", ms)
 	}
 	after := time.Duration(l.rnd.Int64N(int64(300 * time.Millisecond)))
-	l.t.Logf("round %d, %s: %s after %v, gateways survive %t, the clock jumps %t, sealing %t, sim %s", n, l.topology.name, fault, after.Round(time.Millisecond), survives, jumping, sealing, strings.Join(args, " "))
+	l.t.Logf("round %d, %s: %s after %v, gateways survive %t, the clock jumps %t, sealing %t, sim %s", n, l.topology.name,
+		fault, after.Round(time.Millisecond), survives, jumping, sealing, strings.Join(args, " "))
 	if l.b.server != nil {
 		l.b.server.kill() // while it is idle
 	}
@@ -534,7 +547,10 @@ func (l *pgLife) cut(times int) {
 		after := l.c.cut.Add(1) - 1
 		l.net.CutAfter(after)
 		before := l.net.Answers()
-		polltest.Within(polltest.Patience, func() bool { return l.net.HasCut() || l.loadsOver() || l.net.Answers() > before+10 })
+		polltest.Within(polltest.Patience, func() bool {
+			return l.net.HasCut() || l.loadsOver() ||
+				l.net.Answers() > before+10
+		})
 		if !l.net.CutNone() {
 			if l.loadsOver() {
 				return
@@ -561,7 +577,8 @@ func (l *pgLife) storm(function string, d time.Duration) {
 	try(l.t, err)
 	defer conn.Close(ctx)
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		_, err := conn.Exec(ctx, "SELECT "+function+"(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND pid <> pg_backend_pid()")
+		_, err := conn.Exec(ctx,
+			"SELECT "+function+"(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND pid <> pg_backend_pid()")
 		try(l.t, err)
 		time.Sleep(time.Duration(l.rnd.Int64N(int64(10 * time.Millisecond))))
 	}

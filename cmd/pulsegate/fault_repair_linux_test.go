@@ -8,24 +8,26 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// TestRepairCampaign is TestForgetCampaign for servers that remember what they have acknowledged. They repair the primary and go on. During
-// the repair, one of them may be killed, and the primary may be replaced again.
+// TestRepairCampaign is TestForgetCampaign for servers that remember what they have acknowledged. They repair the
+// primary and go on. During the repair, one of them may be killed, and the primary may be replaced again.
 //
-// In every second round, servers seal all the time. In some rounds, servers have a directory for their memory. In some of those, all are
-// killed after the last acknowledgement and before the earlier state is back. In the other rounds, a server that is killed acknowledges
-// nothing from before the earlier state until then, and nothing that will be erased.
+// In every second round, servers seal all the time. In some rounds, servers have a directory for their memory. In some
+// of those, all are killed after the last acknowledgement and before the earlier state is back. In the other rounds, a
+// server that is killed acknowledges nothing from before the earlier state until then, and nothing that will be erased.
 //
-// Seen to fail with the mutants repair-erased-readings, repair-nothing, repair-without-erasures and repeat-erasure-in-rows.
+// Seen to fail with the mutants repair-erased-readings, repair-nothing, repair-without-erasures and
+// repeat-erasure-in-rows.
 func TestRepairCampaign(t *testing.T) {
 	playForgetting(t, "repair", func(r *forgetRun) { r.remember = true })
 }
 
-// age makes the readings of some devices look as if they had been received two minutes ago, so that no erasure from now on is in doubt about
-// them.
+// age makes the readings of some devices look as if they had been received two minutes ago, so that no erasure from now
+// on is in doubt about them.
 func (r *forgetRun) age(devices ...string) {
 	those := " WHERE device IN ('" + strings.Join(devices, "', '") + "')"
 	r.members[r.primary].Execute(r.t, "BEGIN; LOCK TABLE pulsegate.readings; "+ // no server seals meanwhile
-		"UPDATE pulsegate.readings SET received_ms = received_ms - 120000"+those+"; UPDATE pulsegate.segments SET delay_ms = delay_ms - 120000"+those+"; COMMIT")
+		"UPDATE pulsegate.readings SET received_ms = received_ms - 120000"+those+"; UPDATE pulsegate.segments SET delay_ms "+
+		"= delay_ms - 120000"+those+"; COMMIT")
 }
 
 // silence ends the load of a server, and waits until both standbys have what it has acknowledged.
@@ -45,8 +47,8 @@ func (r *forgetRun) replicate() {
 	})
 }
 
-// mustRepair checks that the servers put back what the primary lacks, whatever happens in between. Nothing may be reported as lost if
-// sure is set.
+// mustRepair checks that the servers put back what the primary lacks, whatever happens in between. Nothing may be
+// reported as lost if sure is set.
 func (r *forgetRun) mustRepair(right int, sure bool) {
 	r.t.Helper()
 	other := 3 - right - r.earlier // the standby of the right one
@@ -99,7 +101,9 @@ func (r *forgetRun) mustRepair(right int, sure bool) {
 			r.kills++
 		})
 	}
-	r.t.Logf("servers seal: %t, have directories: %t, all were killed: %t, one is killed: %t, the primary is replaced: %d, erasures are in doubt: %t",
+	r.t.Logf(
+		"servers seal: %t, have directories: %t, all were killed: %t, one is killed: %t, the primary is replaced: %d, "+
+			"erasures are in doubt: %t",
 		r.sealing, r.lasting, r.all, r.killed != nil, replaced, !sure)
 	r.rnd.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	for _, fault := range faults {

@@ -22,7 +22,8 @@ func TestRetries(t *testing.T) {
 		b.start()
 		first := b.load("--users=30", "--devices=10", "--posts=30", "--batch=5", "--mix=real",
 			"--share=drop=0.2,forward=0.3,reorder=0.3,malformed=0.02").wait()
-		if first.Duplicate == 0 || first.Behaviours["drop"] == 0 || first.Behaviours["forward"] == 0 || first.Behaviours["reorder"] == 0 {
+		if first.Duplicate == 0 || first.Behaviours["drop"] == 0 || first.Behaviours["forward"] == 0 ||
+			first.Behaviours["reorder"] == 0 {
 			t.Errorf("the load did not do what it was configured for: %d duplicates, %v", first.Duplicate, first.Behaviours)
 		}
 		// A seed determines the readings if no gateway forwards.
@@ -33,7 +34,8 @@ func TestRetries(t *testing.T) {
 		b.server.kill()
 		b.start()
 		if third := b.load(args...).wait(); third.Stored != 0 || third.Duplicate != second.Stored+second.Duplicate {
-			t.Errorf("sent again, %d readings are stored and %d duplicates; want 0 and %d", third.Stored, third.Duplicate, second.Stored+second.Duplicate)
+			t.Errorf("sent again, %d readings are stored and %d duplicates; want 0 and %d", third.Stored, third.Duplicate,
+				second.Stored+second.Duplicate)
 		}
 		b.finish()
 	})
@@ -70,7 +72,8 @@ func TestConflicts(t *testing.T) {
 					winners[ms] = g
 				case strings.HasPrefix(answer, "409 ") && strings.Contains(answer, "#conflict"):
 				default:
-					t.Errorf("of %d contradictory readings, one is answered %s; want one stored and the others in conflict", gateways, answer)
+					t.Errorf("of %d contradictory readings, one is answered %s; want one stored and the others in conflict",
+						gateways, answer)
 				}
 			}
 			if winners[ms] < 0 {

@@ -66,8 +66,10 @@ func TestSoak(t *testing.T) {
 	s.next()
 	const batch, soakUsers = 20, 40
 	loads := []*load{
-		s.b.load(fmt.Sprintf("--users=%d", soakUsers), fmt.Sprintf("--rate=%d", *soakRate/2), "--devices=500", "--for="+soakTime.String()),
-		s.b.load(fmt.Sprintf("--users=%d", soakUsers), fmt.Sprintf("--rate=%g", float64(*soakRate)/2/batch), "--devices=500", "--for="+soakTime.String(),
+		s.b.load(fmt.Sprintf("--users=%d", soakUsers), fmt.Sprintf("--rate=%d", *soakRate/2), "--devices=500",
+			"--for="+soakTime.String()),
+		s.b.load(fmt.Sprintf("--users=%d", soakUsers), fmt.Sprintf("--rate=%g", float64(*soakRate)/2/batch), "--devices=500",
+			"--for="+soakTime.String(),
 			fmt.Sprintf("--batch=%d", batch), "--mix=real", "--share=batch=0.9,drop=0.05,forward=0.1,reorder=0.1"),
 	}
 	for _, l := range loads {
@@ -233,7 +235,8 @@ func (s *soakRun) read(ctx context.Context, seed uint64) {
 			}
 			if err = json.Unmarshal(page, &devices); err == nil && len(devices.Devices) > 0 {
 				device := base + "/" + devices.Devices[rnd.IntN(len(devices.Devices))].Device
-				for _, what := range []string{"", "/readings?order=desc&limit=50", "/readings?format=csv&limit=500", "/readings?format=ndjson&from=2026-01-01T00:00:00Z"} {
+				for _, what := range []string{"", "/readings?order=desc&limit=50", "/readings?format=csv&limit=500",
+					"/readings?format=ndjson&from=2026-01-01T00:00:00Z"} {
 					if _, e := s.get(ctx, client, device+what); e != nil {
 						err = e
 					}
@@ -284,9 +287,13 @@ func (s *soakRun) report(reports [2]*sim.Report, found sim.Verification) string 
 		fmt.Fprintf(&b, "| %s | %s |\n", name, fmt.Sprintf(format, args...))
 	}
 	fmt.Fprintf(&b, "| | |\n|---|---|\n")
-	row("time", "%.0f min, %s, %s, %d processors", time.Since(s.start).Minutes(), time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU())
-	row("load", "%d readings/s: single ones, and batches of 20 with lost answers, forwarding, late readings, gzip and hours at once; 2 readers", *soakRate)
-	row("requests answered", "%d; %d tries; %d rejected with 503", reports[0].Requests+reports[1].Requests, reports[0].Tries+reports[1].Tries, reports[0].Refused503+reports[1].Refused503)
+	row("time", "%.0f min, %s, %s, %d processors", time.Since(s.start).Minutes(), time.Now().Format(time.DateOnly),
+		runtime.Version(), runtime.NumCPU())
+	row("load",
+		"%d readings/s: single ones, and batches of 20 with lost answers, forwarding, late readings, gzip and hours at "+
+			"once; 2 readers", *soakRate)
+	row("requests answered", "%d; %d tries; %d rejected with 503", reports[0].Requests+reports[1].Requests,
+		reports[0].Tries+reports[1].Tries, reports[0].Refused503+reports[1].Refused503)
 	row("queries answered", "%d; %d while the server was down", s.queries.Load(), s.down.Load())
 	for _, what := range []string{"kill -9", "SIGTERM", "SIGSTOP and SIGCONT", "disk stalls"} {
 		row(what, "%d times", s.faults[what])

@@ -33,7 +33,8 @@ func TestStalledDisk(t *testing.T) {
 		b.server.await("a reading is refused", func() bool {
 			answered := make(chan *http.Response, 1)
 			go func() {
-				resp, err := http.Post("http://"+b.addr+"/v1/readings", "", strings.NewReader(`{"device":"during","time":1000,"spo2_pct":97}`))
+				resp, err := http.Post("http://"+b.addr+"/v1/readings", "",
+					strings.NewReader(`{"device":"during","time":1000,"spo2_pct":97}`))
 				if err == nil {
 					resp.Body.Close()
 					answered <- resp
@@ -46,7 +47,8 @@ func TestStalledDisk(t *testing.T) {
 			return refused != nil
 		})
 		if refused.StatusCode != 503 || refused.Header.Get("Retry-After") == "" {
-			t.Errorf("with a stalled disk a POST is answered %d, Retry-After %q; want 503 and a time", refused.StatusCode, refused.Header.Get("Retry-After"))
+			t.Errorf("with a stalled disk a POST is answered %d, Retry-After %q; want 503 and a time", refused.StatusCode,
+				refused.Header.Get("Retry-After"))
 		}
 		if got := status(b.server.url("/livez")); got != 200 {
 			t.Errorf("livez: got %d while the disk stalls, want 200", got)
@@ -59,7 +61,8 @@ func TestStalledDisk(t *testing.T) {
 		}
 		d.thaw()
 		if report := l.wait(); report.Refused503 == 0 || report.Stored != 4000 {
-			t.Errorf("%d of 4000 readings are stored, after %d refusals; want all, after some refusals", report.Stored, report.Refused503)
+			t.Errorf("%d of 4000 readings are stored, after %d refusals; want all, after some refusals", report.Stored,
+				report.Refused503)
 		}
 		b.mustPost(`{"device":"after","time":1000,"spo2_pct":97}`, `200 {"status":"stored"}`)
 		b.finish()

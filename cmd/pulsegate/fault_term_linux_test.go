@@ -26,7 +26,8 @@ func TestTermAnswers(t *testing.T) {
 		for name, chunkedOneOf := range map[string]int{"plain": 1000, "some chunked": 2} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				testTermAnswers(t, newHarness(t, lane, "--drain-delay=300ms", "--max-wait=60s", "--admin-addr=127.0.0.1:0"), chunkedOneOf)
+				testTermAnswers(t, newHarness(t, lane, "--drain-delay=300ms", "--max-wait=60s", "--admin-addr=127.0.0.1:0"),
+					chunkedOneOf)
 			})
 		}
 	})

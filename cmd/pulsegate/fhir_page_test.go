@@ -12,8 +12,10 @@ func followFHIRPage(t *testing.T) {
 	r.follow(assign)
 	r.want(`{"status":"stored"}`)
 	r.follow(search)
-	r.want(`"fullUrl":"http://127.0.0.1:8080/fhir/Observation/hr-mwq8lds0-ppg-000123"`, `"subject":{"reference":"Patient/p-17"},"effectiveDateTime":"2026-11-21T12:00:00.000+02:00",`+
-		`"device":{"reference":"Device/ppg-000123"},"valueQuantity":{"value":72,"unit":"beats/minute","system":"http://unitsofmeasure.org","code":"/min"}},"search":{"mode":"match"}}`)
+	r.want(`"fullUrl":"http://127.0.0.1:8080/fhir/Observation/hr-mwq8lds0-ppg-000123"`,
+		`"subject":{"reference":"Patient/p-17"},"effectiveDateTime":"2026-11-21T12:00:00.000+02:00",`+
+			`"device":{"reference":"Device/ppg-000123"},"valueQuantity":{"value":72,"unit":"beats/minute",`+
+			`"system":"http://unitsofmeasure.org","code":"/min"}},"search":{"mode":"match"}}`)
 	r.follow(form)
 	r.want(`"id":"spo2-mwq8lds0-ppg-000123"`, `"value":97.5`, `"relation":"self"`)
 	r.follow(export)

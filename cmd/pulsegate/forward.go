@@ -151,8 +151,10 @@ func (c *forwardCommand) serveMetrics(hook *forward.Webhook, lag *forwardLag, st
 			"How long ago the first change in the message that is not accepted yet was made; 0 if there is none.",
 			secondsSince(&lag.sinceUnixMs)),
 		metrics.Gauge("pulsegate_forward_quiet_seconds",
-			"Seconds since the server last answered, or a message was accepted. Without changes it answers every 45 s.", secondsSince(&lag.readUnixMs)),
-		metrics.Gauge("pulsegate_forward_pending_changes", "Changes in the message that the receiver has not accepted yet.", hook.Pending),
+			"Seconds since the server last answered, or a message was accepted. Without changes it answers every 45 s.",
+			secondsSince(&lag.readUnixMs)),
+		metrics.Gauge("pulsegate_forward_pending_changes", "Changes in the message that the receiver has not accepted yet.",
+			hook.Pending),
 		metrics.Gauge("pulsegate_forward_delivered_changes", "Changes that the receiver has accepted.", hook.Delivered),
 		metrics.Gauge("pulsegate_forward_failed_attempts", "Attempts that have failed.", hook.Failed)))
 	server := &http.Server{

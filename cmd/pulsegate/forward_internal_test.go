@@ -31,7 +31,8 @@ func TestForward(t *testing.T) {
 		}
 		next := map[string]string{"": "T25l", "T25l": "TGFzdA"}[cursor]
 		changed := time.Now().Add(-40 * time.Second).UTC().Format(time.RFC3339Nano)
-		_, _ = io.WriteString(w, `{"changes":[{"kind":"sign"},{"kind":"reading","changed":"`+changed+`"}],"next":"`+next+`","caught_up":true}`)
+		_, _ = io.WriteString(w,
+			`{"changes":[{"kind":"sign"},{"kind":"reading","changed":"`+changed+`"}],"next":"`+next+`","caught_up":true}`)
 	}))
 	defer source.Close()
 	metrics := porttest.Addr(t)
@@ -56,9 +57,12 @@ func TestForward(t *testing.T) {
 	defer receiver.Close()
 	dir := t.TempDir()
 	state, secrets := filepath.Join(dir, "state"), filepath.Join(dir, "secrets")
-	try(t, os.WriteFile(secrets, []byte("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\n"), 0o600), os.WriteFile(state, []byte("T25l\n"), 0o600))
+	try(t, os.WriteFile(secrets, []byte("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\n"), 0o600),
+		os.WriteFile(state, []byte("T25l\n"), 0o600))
 	forward := func(more ...string) (errs string, code int) {
-		_, errs, code = runCommand(t, append([]string{"forward", "--target", source.URL, "--to", receiver.URL, "--secrets", secrets, "--state", state}, more...)...)
+		_, errs, code = runCommand(t,
+			append([]string{"forward", "--target", source.URL, "--to", receiver.URL, "--secrets", secrets, "--state", state},
+				more...)...)
 		return errs, code
 	}
 	for _, tt := range []struct {
@@ -77,8 +81,10 @@ func TestForward(t *testing.T) {
 		errs, code := forward(tt.more...)
 		text, err := os.ReadFile(state)
 		try(t, err)
-		if code != exitFailed || string(text) != tt.state || requests.Load() != tt.requests || !strings.Contains(errs, tt.text) {
-			t.Errorf("%d %v: exit code %d, state %q, %d requests, want %q and %d:\n%s", tt.status, tt.more, code, text, requests.Load(), tt.state, tt.requests, errs)
+		if code != exitFailed || string(text) != tt.state || requests.Load() != tt.requests ||
+			!strings.Contains(errs, tt.text) {
+			t.Errorf("%d %v: exit code %d, state %q, %d requests, want %q and %d:\n%s", tt.status, tt.more, code, text,
+				requests.Load(), tt.state, tt.requests, errs)
 		}
 	}
 	var asked []string
@@ -89,7 +95,8 @@ func TestForward(t *testing.T) {
 		t.Errorf("the cursors and limits are %s", got)
 	}
 	for _, wrong := range []string{"--batch=0", "--batch=1001", "--secrets=whsec_abc/abc", "--to=http://192.0.2.1/"} {
-		if errs, code := forward(wrong); code != exitUsage || !strings.Contains(errs, regexp.MustCompile("^--[a-z]+").FindString(wrong)) || strings.Contains(errs, "abc") {
+		if errs, code := forward(wrong); code != exitUsage ||
+			!strings.Contains(errs, regexp.MustCompile("^--[a-z]+").FindString(wrong)) || strings.Contains(errs, "abc") {
 			t.Errorf("%s: exit code %d, want %d:\n%s", wrong, code, exitUsage, errs)
 		}
 	}
@@ -125,14 +132,19 @@ func TestForwardAgain(t *testing.T) {
 	defer receiver.Close()
 	dir := t.TempDir()
 	state, secrets := filepath.Join(dir, "state"), filepath.Join(dir, "secrets")
-	try(t, os.WriteFile(secrets, []byte("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\n"), 0o600), os.WriteFile(state, []byte("T25l\n"), 0o600))
-	_, errs, code := runCommand(t, "forward", "--target", source.URL, "--to", receiver.URL, "--secrets", secrets, "--state", state)
+	try(t, os.WriteFile(secrets, []byte("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\n"), 0o600),
+		os.WriteFile(state, []byte("T25l\n"), 0o600))
+	_, errs, code := runCommand(t, "forward", "--target", source.URL, "--to", receiver.URL, "--secrets", secrets,
+		"--state", state)
 	text, err := os.ReadFile(state)
 	try(t, err)
-	if code != exitFailed || string(text) != "\ngone\n" || strings.Join(kinds, " ") != `"kind":"unassigned" "kind":"begin"` || !strings.Contains(errs, "everything is sent again") {
+	if code != exitFailed || string(text) != "\ngone\n" ||
+		strings.Join(kinds, " ") != `"kind":"unassigned" "kind":"begin"` ||
+		!strings.Contains(errs, "everything is sent again") {
 		t.Errorf("exit code %d, state %q, messages %v:\n%s", code, text, kinds, errs)
 	}
-	if _, errs, code = runCommand(t, "forward", "--target", source.URL, "--to", receiver.URL, "--secrets", secrets, "--state", state); code != exitFailed || len(kinds) != 2 {
+	if _, errs, code = runCommand(t, "forward", "--target", source.URL, "--to", receiver.URL, "--secrets", secrets,
+		"--state", state); code != exitFailed || len(kinds) != 2 {
 		t.Errorf("again: exit code %d and %d messages, want 2:\n%s", code, len(kinds), errs)
 	}
 }

@@ -33,7 +33,8 @@ func from(t *testing.T, addr string, roots *x509.CertPool) *http.Client {
 
 // store sends a reading and returns the status of the answer, or 0 without one.
 func store(client *http.Client, url string, n int) int {
-	resp, err := client.Post(url+"/v1/readings", "", strings.NewReader(fmt.Sprintf(`{"device":"fair","time":%d,"spo2_pct":97}`, 1_700_000_000_000+int64(n))))
+	resp, err := client.Post(url+"/v1/readings", "",
+		strings.NewReader(fmt.Sprintf(`{"device":"fair","time":%d,"spo2_pct":97}`, 1_700_000_000_000+int64(n))))
 	if err != nil {
 		return 0
 	}
@@ -66,8 +67,9 @@ func TestFairConnections(t *testing.T) {
 	})
 }
 
-// One address opens ten times as many connections of MQTT or MLLP as allowed, sends a packet or a message on each and keeps them
-// open. Another address is served at once, and new connections of the same address as soon as idle ones have been evicted.
+// One address opens ten times as many connections of MQTT or MLLP as allowed, sends a packet or a message on each and
+// keeps them open. Another address is served at once, and new connections of the same address as soon as idle ones have
+// been evicted.
 //
 // Seen to fail without shares, and for MLLP and the full lane of MQTT without eviction.
 func TestFairMessages(t *testing.T) {
@@ -76,45 +78,49 @@ func TestFairMessages(t *testing.T) {
 		topic    = "\x00\x0epulsegate/fair\x00\x07"
 		reading  = `{"time":1700000000000,"spo2_pct":97}`
 		rejected = "\x0bMSH|^~\\&|||||||ADT^A08|1|P|2.6\r\x1c\r"
-		message  = "\x0bMSH|^~\\&|||||||ORU^R01^ORU_R01|7|P|2.6\rOBR|1||||||20231114221320+0000\rOBX|1|NM|59408-5^^LN||97|%|||||R|||||||fair\r\x1c\r"
+		message  = "\x0bMSH|^~\\&|||||||ORU^R01^ORU_R01|7|P|2.6\rOBR|1||||||20231114221320+0000\rOBX|1|NM|59408-5^^LN||97|%" +
+			"|||||R|||||||fair\r\x1c\r"
 	)
-	lanes(t, []string{"--max-conns=20", "--mqtt-addr=127.0.0.1:0", "--mllp-addr=127.0.0.1:0"}, func(t *testing.T, p *process) {
-		for _, tt := range []struct {
-			name, addr, first, next, want string
-		}{
-			{"MQTT", p.mqtt, hello, hello + "\x32" + string([]byte{byte(len(topic + reading))}) + topic + reading, "\x20\x02\x00\x00\x40\x02\x00\x07"},
-			{"MLLP", p.mllp, rejected, message, "MSA|AA|7"},
-		} {
-			t.Run(tt.name, func(t *testing.T) {
-				p.in(t)
-				send := func(from string) string {
-					conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: polltest.Patience}).Dial("tcp", tt.addr)
-					if err != nil {
-						return err.Error()
-					}
-					defer conn.Close()
-					_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
-					_, _ = io.WriteString(conn, tt.next) // it may be refused
-					var got []byte
-					for !strings.Contains(string(got), tt.want) {
-						part := make([]byte, 256)
-						n, err := conn.Read(part)
-						if got = append(got, part[:n]...); err != nil {
-							break
+	lanes(t, []string{"--max-conns=20", "--mqtt-addr=127.0.0.1:0", "--mllp-addr=127.0.0.1:0"},
+		func(t *testing.T, p *process) {
+			for _, tt := range []struct {
+				name, addr, first, next, want string
+			}{
+				{"MQTT", p.mqtt, hello, hello + "\x32" + string([]byte{byte(len(topic + reading))}) + topic + reading,
+					"\x20\x02\x00\x00\x40\x02\x00\x07"},
+				{"MLLP", p.mllp, rejected, message, "MSA|AA|7"},
+			} {
+				t.Run(tt.name, func(t *testing.T) {
+					p.in(t)
+					send := func(from string) string {
+						conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: polltest.Patience}).
+							Dial("tcp", tt.addr)
+						if err != nil {
+							return err.Error()
 						}
+						defer conn.Close()
+						_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
+						_, _ = io.WriteString(conn, tt.next) // it may be refused
+						var got []byte
+						for !strings.Contains(string(got), tt.want) {
+							part := make([]byte, 256)
+							n, err := conn.Read(part)
+							if got = append(got, part[:n]...); err != nil {
+								break
+							}
+						}
+						return string(got)
 					}
-					return string(got)
-				}
-				for range 200 {
-					_, _ = io.WriteString(connect(t, tt.addr), tt.first) // some are refused
-				}
-				if got := send("127.0.0.2"); !strings.Contains(got, tt.want) && runtime.GOOS == "linux" {
-					t.Errorf("another address is answered %q", got)
-				}
-				p.await("the first address is served again", func() bool { return strings.Contains(send("127.0.0.1"), tt.want) })
-			})
-		}
-	})
+					for range 200 {
+						_, _ = io.WriteString(connect(t, tt.addr), tt.first) // some are refused
+					}
+					if got := send("127.0.0.2"); !strings.Contains(got, tt.want) && runtime.GOOS == "linux" {
+						t.Errorf("another address is answered %q", got)
+					}
+					p.await("the first address is served again", func() bool { return strings.Contains(send("127.0.0.1"), tt.want) })
+				})
+			}
+		})
 }
 
 // Peers that stall in their handshakes take no connections from others, and are closed after the
@@ -164,7 +170,8 @@ func TestFairBodies(t *testing.T) {
 			go io.WriteString(conn, head+packed[:len(packed)-8]) // some are rejected before
 			stalled = append(stalled, conn)
 		}
-		batch := "[" + strings.Repeat(`{"device":"fair","time":1700000000000,"spo2_pct":97},`, 2000) + `{"device":"fair","time":1700000000001,"spo2_pct":97}]`
+		batch := "[" + strings.Repeat(`{"device":"fair","time":1700000000000,"spo2_pct":97},`, 2000) +
+			`{"device":"fair","time":1700000000001,"spo2_pct":97}]`
 		other := from(t, "127.0.0.2", nil)
 		for range 10 {
 			resp, err := other.Post(p.url("/v1/readings"), "", strings.NewReader(batch))

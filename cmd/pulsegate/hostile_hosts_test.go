@@ -22,7 +22,9 @@ func statusAs(t *testing.T, addr, method, path, host, origin string) int {
 	if origin != "" {
 		field = "Origin: " + origin + "\r\n"
 	}
-	got := exchange(t, addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, host, field, len(body), body))
+	got := exchange(t, addr,
+		fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, host,
+			field, len(body), body))
 	status, rest := 0, ""
 	if _, err := fmt.Sscan(got, &status, &rest); err != nil || rest != "end" {
 		t.Errorf("%s %s under %s: %s", method, path, host, got)
@@ -101,17 +103,21 @@ func TestCORS(t *testing.T) {
 		origins map[string]string // Access-Control-Allow-Origin by Origin
 	}{
 		{nil, map[string]string{ward: "", evil: ""}},
-		{[]string{"--cors-origin=" + ward + "," + other}, map[string]string{ward: ward, other: other, evil: "", "http://ward.example": "", ward + ".evil.example": "", "null": ""}},
+		{[]string{"--cors-origin=" + ward + "," + other}, map[string]string{ward: ward, other: other, evil: "",
+			"http://ward.example": "", ward + ".evil.example": "", "null": ""}},
 		{[]string{"--cors-origin=*"}, map[string]string{ward: "*", evil: "*"}},
 	} {
 		p := start(t, bin, filepath.Join(dir, fmt.Sprint("data", i)), tt.args...)
 		p.awaitStatus("/livez", http.StatusOK)
 		for origin, want := range tt.origins {
 			for _, at := range []struct{ method, path string }{
-				{"GET", "/v1/devices"}, {"HEAD", "/v1/live"}, {"OPTIONS", "/v1/devices"}, {"OPTIONS", "/v1/devices/d/readings"}, {"GET", "/v1/devices/none"},
-				{"POST", "/v1/readings"}, {"OPTIONS", "/v1/readings"}, {"POST", "/fhir/Observation/_search"}, {"OPTIONS", "/fhir/Observation/_search"},
+				{"GET", "/v1/devices"}, {"HEAD", "/v1/live"}, {"OPTIONS", "/v1/devices"}, {"OPTIONS", "/v1/devices/d/readings"},
+				{"GET", "/v1/devices/none"},
+				{"POST", "/v1/readings"}, {"OPTIONS", "/v1/readings"}, {"POST", "/fhir/Observation/_search"},
+				{"OPTIONS", "/fhir/Observation/_search"},
 			} {
-				resp, _ := fetch(t, at.method, p.url(at.path), "", "Origin", origin, "Access-Control-Request-Method", http.MethodGet)
+				resp, _ := fetch(t, at.method, p.url(at.path), "", "Origin", origin, "Access-Control-Request-Method",
+					http.MethodGet)
 				allowed := "GET, HEAD"
 				if strings.HasSuffix(at.path, "_search") {
 					allowed = "POST"

@@ -23,7 +23,8 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
 	p, cfg := startTLS(t, "--read-timeout=1s")
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.Clone(), DisableKeepAlives: true}, Timeout: polltest.Patience}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.Clone(), DisableKeepAlives: true},
+		Timeout: polltest.Patience}
 	for from := 0; from < 20_000; from += 1000 { // each arrives within the timeout, also at a busy machine
 		var lines strings.Builder
 		for i := range 1000 {
@@ -36,7 +37,8 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	}
 	stalling := &stallingConn{TCPConn: connect(t, p.addr), gone: make(chan struct{})}
 	try(t, stalling.SetReadBuffer(4<<10))
-	transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return stalling, nil }}
+	transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return stalling, nil }}
 	client = &http.Client{Transport: transport, Timeout: polltest.Patience}
 	if resp, err := client.Get("https://" + p.addr + "/livez"); err != nil || resp.ProtoMajor != 2 {
 		t.Fatalf("livez: %v, %v; want an HTTP/2 response", resp, err)
@@ -47,7 +49,8 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {
-			if _, err := askOnce(client, http.MethodGet, "https://"+p.addr+"/v1/devices/read/readings?format=ndjson", ""); err == nil {
+			if _, err := askOnce(client, http.MethodGet, "https://"+p.addr+"/v1/devices/read/readings?format=ndjson",
+				""); err == nil {
 				t.Error("a client that does not read has read it all")
 			}
 		})

@@ -54,7 +54,8 @@ func badBodies() []badBody {
 		malformed("NUL in a device", "{\"device\":\"b\x00d\",\"time\":1000,\"spo2_pct\":97}"),
 		malformed("NUL after a reading", ok+"\x00"),
 		invalid("a path as a device", `{"device":"../../bad","time":1000,"spo2_pct":97}`),
-		{"a device of 17 KiB", `{"device":"` + strings.Repeat("b", 17<<10) + `","time":1000,"spo2_pct":97}`, "", 413, "too-large"},
+		{"a device of 17 KiB", `{"device":"` + strings.Repeat("b", 17<<10) + `","time":1000,"spo2_pct":97}`, "", 413,
+			"too-large"},
 
 		malformed("an array without end", "["+ok+","),
 		malformed("nothing but spaces", strings.Repeat(" ", 1000)),
@@ -77,7 +78,8 @@ func badBodies() []badBody {
 		packed("zstd with a window of 128 MiB", "zstd", zstdSpaces(window128MiB, 8192), 413, "too-large"),
 		packed("zstd with a window of 2 GiB", "zstd", zstdSpaces(window2GiB, 1), 413, "too-large"),
 		packed("zstd that declares 1 EiB", "zstd", zstdOfSize(1<<60), 413, "too-large"),
-		packed("many zstd frames that hold nothing", "zstd", strings.Repeat("\x50\x2a\x4d\x18\x00\x00\x00\x00", 100_000), 400, "malformed-body"),
+		packed("many zstd frames that hold nothing", "zstd", strings.Repeat("\x50\x2a\x4d\x18\x00\x00\x00\x00", 100_000), 400,
+			"malformed-body"),
 	}
 }
 
@@ -191,7 +193,8 @@ func TestBadInputEndless(t *testing.T) {
 			{"a chunk size without end", chunked, strings.Repeat("0", 1000), "400 end"},
 			{"trailers without end", chunked + "1\r\n \r\n0\r\n", "X: y\r\n", "400 end"},
 			{"a body without end", post + "Content-Length: 9000000000000000000\r\n\r\n", strings.Repeat(" ", 1000), "413 end"},
-			{"a gzip body without end", post + "Content-Encoding: gzip\r\nContent-Length: 3000000\r\n\r\n", zipped(strings.Repeat(" ", 1000)), "413 end"},
+			{"a gzip body without end", post + "Content-Encoding: gzip\r\nContent-Length: 3000000\r\n\r\n",
+				zipped(strings.Repeat(" ", 1000)), "413 end"},
 		} {
 			conn := connect(t, p.addr)
 			go func() {

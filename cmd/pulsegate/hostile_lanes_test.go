@@ -13,7 +13,8 @@ import (
 func TestLaneDifferences(t *testing.T) {
 	t.Parallel()
 	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
-	const chunked = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+	const chunked = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n" +
+		"{}\r\n0\r\n\r\n"
 	long := func(n int) string {
 		return fmt.Sprintf("GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Long: %s\r\n\r\n", strings.Repeat("x", n))
 	}

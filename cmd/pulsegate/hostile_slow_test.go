@@ -41,13 +41,15 @@ func slowClients() []slow {
 		{"large body, byte by byte", post + "Content-Length: 1000000\r\n\r\n[", long, false, "408 end"},
 		{"chunks, byte by byte", post + "Transfer-Encoding: chunked\r\n\r\n1000\r\n", long, false, "408 end"},
 		{"stops in a chunk's size", post + "Transfer-Encoding: chunked\r\n\r\n10", "", false, "408 end"},
-		{"gzip, byte by byte", post + "Content-Encoding: gzip\r\nContent-Length: " + fmt.Sprint(len(packed)) + "\r\n\r\n" + packed[:12], packed[12:], false, "408 end"},
+		{"gzip, byte by byte", post + "Content-Encoding: gzip\r\nContent-Length: " + fmt.Sprint(len(packed)) + "\r\n\r\n" +
+			packed[:12], packed[12:], false, "408 end"},
 		{"ends in its header", post, "", true, "end/400 end"},
 		{"ends in its body", post + "Content-Length: 100\r\n\r\n{", "", true, "400 end"},
 		{"ends in a chunk", post + "Transfer-Encoding: chunked\r\n\r\n10\r\n{", "", true, "400 end"},
 		{"idle after a request", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", "", false, "200 end"},
 		{"idle after a reading", post + "Content-Length: 2\r\n\r\n{}", "", false, "422 end"},
-		{"half a request after a complete one", post + "Content-Length: 2\r\n\r\n{}POST /v1/rea", "", false, "422 end/422 400 end"},
+		{"half a request after a complete one", post + "Content-Length: 2\r\n\r\n{}POST /v1/rea", "", false,
+			"422 end/422 400 end"},
 	}
 }
 

@@ -92,7 +92,8 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 		defer rejects.abandon()
 		rejected.file = bufio.NewWriter(rejects.file)
 		if c.Format == recording.CSV {
-			fmt.Fprintf(rejected.file, "%s%s\n", strings.ReplaceAll(recording.RejectedColumns, ",", string(c.delimiter)), reader.Text())
+			fmt.Fprintf(rejected.file, "%s%s\n", strings.ReplaceAll(recording.RejectedColumns, ",", string(c.delimiter)),
+				reader.Text())
 		}
 	}
 	send := c.upload
@@ -111,7 +112,8 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	if err == nil && sum.Rejected > 0 && !c.AllowRejected {
-		err = fmt.Errorf("%d of %d rows were %w. With --allow-rejected the exit code is 0", sum.Rejected, sum.Rows, errRejected)
+		err = fmt.Errorf("%d of %d rows were %w. With --allow-rejected the exit code is 0", sum.Rejected,
+			sum.Rows, errRejected)
 	}
 	return err
 }
@@ -135,11 +137,13 @@ func (c *importCommand) check() (err error) {
 	case c.shaped() && (c.Map != "" || c.ShiftTo != nil):
 		return settings.Usagef("--mapping and --as cannot be combined with --map and --shift-to")
 	case (c.Format == recording.JSON || c.Format == recording.XML) && !c.shaped():
-		return settings.Usagef("a document of JSON or XML needs --mapping or --as; a file of readings, one in a line, needs --format ndjson")
+		return settings.Usagef(
+			"a document of JSON or XML needs --mapping or --as; a file of readings, one in a line, needs --format ndjson")
 	case c.Batch < 1 || c.Batch > 100_000:
 		return settings.Usagef("--batch is not from 1 to 100000")
 	case c.Format == "" && !c.shaped():
-		return settings.Usagef("the name of the file does not end in .csv, .ndjson or .jsonl; add --format csv or --format ndjson")
+		return settings.Usagef(
+			"the name of the file does not end in .csv, .ndjson or .jsonl; add --format csv or --format ndjson")
 	}
 	if c.Zone != "" && !c.shaped() {
 		if c.clock, err = shape.NewInstants(c.Zone); err != nil {
@@ -165,8 +169,9 @@ func (c *importCommand) open(ctx context.Context, stdin io.Reader) (file io.Read
 			_, err = seeker.Seek(0, io.SeekCurrent)
 		}
 		if !ok || err != nil { // a pipe
-			return nil, nil, errors.Join(settings.Usagef("--shift-to reads the file twice, and standard input or a FIFO cannot be read again; "+
-				"name a regular file"), closeFile())
+			return nil, nil,
+				errors.Join(settings.Usagef("--shift-to reads the file twice, and standard input or a FIFO cannot be read again; "+
+					"name a regular file"), closeFile())
 		}
 	}
 	file = interruptible(ctx, file)
@@ -177,7 +182,8 @@ func (c *importCommand) open(ctx context.Context, stdin io.Reader) (file io.Read
 }
 
 // reader returns the readings of the file. closeReader must be called after the last one.
-func (c *importCommand) reader(ctx context.Context, client *transfer.Client, file io.Reader, errOut io.Writer) (reader recording.Reader, closeReader func(), err error) {
+func (c *importCommand) reader(ctx context.Context, client *transfer.Client, file io.Reader,
+	errOut io.Writer) (reader recording.Reader, closeReader func(), err error) {
 	if c.ShiftTo != nil {
 		reader, err = c.readings(ctx, client, file)
 		return reader, func() {}, err
@@ -204,12 +210,14 @@ func (c *importCommand) reader(ctx context.Context, client *transfer.Client, fil
 }
 
 // readings returns the readings of a file that no mapping describes.
-func (c *importCommand) readings(ctx context.Context, client *transfer.Client, file io.Reader) (reader recording.Reader, err error) {
+func (c *importCommand) readings(ctx context.Context, client *transfer.Client, file io.Reader) (reader recording.Reader,
+	err error) {
 	switch {
 	case c.Format == recording.NDJSON && c.Map != "":
 		return nil, settings.Usagef("--map requires a CSV file; this one is NDJSON")
 	case c.Format == recording.NDJSON && c.Zone != "":
-		return nil, settings.Usagef("--zone requires a CSV file, or --mapping or --as; a reading in NDJSON has the offset in its time")
+		return nil,
+			settings.Usagef("--zone requires a CSV file, or --mapping or --as; a reading in NDJSON has the offset in its time")
 	}
 	opt := recording.Options{Signs: c.signs, Mapping: c.mapping, Device: c.Device, Zone: c.clock, Texts: c.Rejects != ""}
 	if c.ShiftTo == nil {
@@ -218,8 +226,9 @@ func (c *importCommand) readings(ctx context.Context, client *transfer.Client, f
 		times := ownTimes{limits: acceptedTimes(ctx, client), nowUnixMs: time.Now().UnixMilli()}
 		reader, err = recording.NewShifted(file.(io.ReadSeeker), c.Format, opt, int64(*c.ShiftTo), times.add)
 		if err == nil && times.accepted > 0 && times.newestUnixMs != int64(*c.ShiftTo) && !c.Yes {
-			err = settings.Usagef("--shift-to would move all %d rows with a reading, and the server would accept %d of them at their own times. "+
-				"Correct or remove the rows with wrong times instead, or add --yes to move all", times.rows, times.accepted)
+			err = settings.Usagef(
+				"--shift-to would move all %d rows with a reading, and the server would accept %d of them at their own times. "+
+					"Correct or remove the rows with wrong times instead, or add --yes to move all", times.rows, times.accepted)
 		}
 	}
 	if errors.Is(err, recording.ErrColumn) || errors.Is(err, recording.ErrNoColumn) {
@@ -257,7 +266,8 @@ func (t *ownTimes) add(unixMs int64) {
 }
 
 // upload sends the readings. It shows the progress, retries and rejected rows.
-func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.Client, file io.Reader, reader recording.Reader, rejected *rejections) (transfer.Summary, error) {
+func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.Client, file io.Reader,
+	reader recording.Reader, rejected *rejections) (transfer.Summary, error) {
 	size := int64(-1)
 	input, isFile := file.(*os.File)
 	if isFile {
@@ -288,7 +298,8 @@ func (c *importCommand) print(out io.Writer, sum transfer.Summary) error {
 	if c.JSON {
 		return printJSON(out, sum)
 	}
-	_, err := fmt.Fprintf(out, "sent=%d stored=%d duplicate=%d rejected=%d failed=%d values=%d rows=%d no_sign=%d zeros_left_out=%d\n",
+	_, err := fmt.Fprintf(out,
+		"sent=%d stored=%d duplicate=%d rejected=%d failed=%d values=%d rows=%d no_sign=%d zeros_left_out=%d\n",
 		sum.Sent, sum.Stored, sum.Duplicate, sum.Rejected, sum.Failed, sum.Values, sum.Rows, sum.NoSign, sum.Zeros)
 	if c.DryRun && err == nil {
 		_, err = fmt.Fprintf(out, "would_send=%d\n", sum.WouldSend)
@@ -325,7 +336,8 @@ func (r *retries) add(err error, tries int, wait time.Duration) {
 		return
 	}
 	r.bar.clear()
-	fmt.Fprintf(r.out, "%v; trying again in %s (retry %d of %d)\n", err, settings.FormatDuration(wait.Round(100*time.Millisecond)), tries, transfer.MaxTries-1)
+	fmt.Fprintf(r.out, "%v; trying again in %s (retry %d of %d)\n", err,
+		settings.FormatDuration(wait.Round(100*time.Millisecond)), tries, transfer.MaxTries-1)
 	if r.total == shownRetries {
 		fmt.Fprintln(r.out, "further retries are not reported")
 	}
@@ -355,8 +367,9 @@ const shownRejections = 20
 func (p *rejections) add(r transfer.Refusal) {
 	p.total++
 	for text, n := range map[string]*int{
-		"ahead of the server's clock": &p.ahead, "the oldest time that this server accepts": &p.old, "older than this server keeps": &p.expired,
-		"no time zone": &p.noZone,
+		"ahead of the server's clock": &p.ahead, "the oldest time that this server accepts": &p.old,
+		"older than this server keeps": &p.expired,
+		"no time zone":                 &p.noZone,
 	} {
 		if r.Field == "time" && strings.Contains(r.Reason, text) {
 			*n++
@@ -387,16 +400,24 @@ func (p *rejections) end(sum transfer.Summary) {
 		n    int
 		text string
 	}{
-		{p.ahead, "the time is ahead of the server's clock. If it is wrong, correct it; if it is right, set the server's clock, or its --max-ahead."},
-		{p.old, "the time is older than the server accepts. An integer is in milliseconds: multiply seconds by 1000. If it is wrong, correct it; if it is right, set the server's --oldest."},
-		{p.expired, "the time is older than the server keeps readings. If it is wrong, correct it; if it is right, set the server's --retain."},
-		{p.noZone, "the time has no offset from UTC. Name the zone of the file, such as --zone Europe/Berlin, or --zone Z if it is in UTC; --as and --mapping read files of other forms."},
+		{p.ahead,
+			"the time is ahead of the server's clock. If it is wrong, correct it; if it is right, set the server's clock, or " +
+				"its --max-ahead."},
+		{p.old, "the time is older than the server accepts. An integer is in milliseconds: multiply seconds by 1000. If it " +
+			"is wrong, correct it; if it is right, set the server's --oldest."},
+		{p.expired,
+			"the time is older than the server keeps readings. If it is wrong, correct it; if it is right, set the " +
+				"server's --retain."},
+		{p.noZone,
+			"the time has no offset from UTC. Name the zone of the file, such as --zone Europe/Berlin, or --zone Z if it is " +
+				"in UTC; --as and --mapping read files of other forms."},
 	} {
 		if cause.n > 0 {
 			fmt.Fprintf(p.out, "%d of %d rows: %s\n", cause.n, sum.Rows, cause.text)
 		}
 	}
 	if p.ahead+p.old+p.expired > 0 && sum.Stored+sum.Duplicate+sum.WouldSend == 0 && !p.shaped {
-		fmt.Fprintln(p.out, "If the dates of the whole recording are shifted, as de-identification does, '--shift-to now' moves all its rows.")
+		fmt.Fprintln(p.out,
+			"If the dates of the whole recording are shifted, as de-identification does, '--shift-to now' moves all its rows.")
 	}
 }

@@ -39,13 +39,15 @@ func (f *shapeFlags) tables(use func(*shape.Table) error) error {
 }
 
 // sources has the source of mappings for files of a format.
-var sources = map[string]string{recording.CSV: "csv", recording.NDJSON: "json", recording.JSON: "json", recording.XML: "xml"}
+var sources = map[string]string{recording.CSV: "csv", recording.NDJSON: "json", recording.JSON: "json",
+	recording.XML: "xml"}
 
 // endings has the endings of files in a zip by the source of their mapping.
-var endings = map[string][]string{"csv": {".csv", ".tsv", ".txt"}, "json": {".json", ".ndjson", ".jsonl"}, "xml": {".xml"}}
+var endings = map[string][]string{"csv": {".csv", ".tsv", ".txt"}, "json": {".json", ".ndjson", ".jsonl"},
+	"xml": {".xml"}}
 
-// shapes returns the shapes that the flags choose for files of a format, which is set to that of the first mapping if it is
-// not known.
+// shapes returns the shapes that the flags choose for files of a format, which is set to that of the first mapping if
+// it is not known.
 func (f *shapeFlags) shapes(signs *vitals.Signs, format *string) (chosen []*shape.Shape, err error) {
 	var names []string
 	named := false
@@ -72,10 +74,13 @@ func (f *shapeFlags) shapes(signs *vitals.Signs, format *string) (chosen []*shap
 		switch {
 		case err != nil:
 			return err
-		case s.Ignore && !s.Conditional() && !slices.ContainsFunc(chosen, func(other *shape.Shape) bool { return other.Name == s.Name }):
+		case s.Ignore && !s.Conditional() &&
+			!slices.ContainsFunc(chosen, func(other *shape.Shape) bool { return other.Name == s.Name }):
 			return shape.ErrIgnoreAll
 		case source != "csv" && slices.ContainsFunc(chosen, func(other *shape.Shape) bool { return other.Hides(s) }):
-			return &vitals.FieldOf{Part: "where", Err: errors.New("not reached: an earlier mapping takes every record, because it has no where; choose a name with --as")}
+			return &vitals.FieldOf{Part: "where",
+				Err: errors.New(
+					"not reached: an earlier mapping takes every record, because it has no where; choose a name with --as")}
 		}
 		chosen = append(chosen, s)
 		return nil
@@ -88,7 +93,9 @@ func (f *shapeFlags) shapes(signs *vitals.Signs, format *string) (chosen []*shap
 	case !named:
 		return nil, settings.Usagef("--as: no mapping is named %s; there are %s", f.As, strings.Join(names, ", "))
 	case len(chosen) == 0:
-		return nil, settings.Usagef("the mapping is not for files of this format, %s: it needs source = %q, or choose another --format", *format, sources[*format])
+		return nil,
+			settings.Usagef("the mapping is not for files of this format, %s: it needs source = %q, or choose another --format",
+				*format, sources[*format])
 	}
 	return chosen, nil
 }
@@ -121,7 +128,8 @@ func compileFile(t *shape.Table, signs *vitals.Signs) (*shape.Shape, error) {
 	if s.TakesReceived() {
 		return nil, &vitals.FieldOf{Part: "time", Err: errors.New(`a file has no time at which it was "received"`)}
 	}
-	if t.Source == "csv" && !t.Ignore && !slices.ContainsFunc(s.Places, func(p shape.Place) bool { return !strings.HasPrefix(p.At, "#") }) {
+	if t.Source == "csv" && !t.Ignore &&
+		!slices.ContainsFunc(s.Places, func(p shape.Place) bool { return !strings.HasPrefix(p.At, "#") }) {
 		return nil, &vitals.FieldOf{Part: "signs", Err: errors.New("name at least one column: numbers alone fit every line")}
 	}
 	return s, nil
@@ -129,7 +137,8 @@ func compileFile(t *shape.Table, signs *vitals.Signs) (*shape.Shape, error) {
 
 // openShaped returns the Reader of a file that a mapping describes, and prints what was recognised. closeReader must be
 // called after the last reading.
-func (c *importCommand) openShaped(ctx context.Context, file io.Reader, errOut io.Writer) (reader recording.Reader, closeReader func(), err error) {
+func (c *importCommand) openShaped(ctx context.Context, file io.Reader, errOut io.Writer) (reader recording.Reader,
+	closeReader func(), err error) {
 	shapes, err := c.shapes(c.signs, &c.Format)
 	if err != nil {
 		return nil, nil, err
@@ -139,15 +148,18 @@ func (c *importCommand) openShaped(ctx context.Context, file io.Reader, errOut i
 			return nil, nil, err
 		}
 	}
-	reader, found, closeReader, err := c.shapedReader(file, shapes, recording.Options{Signs: c.signs, Device: c.Device, Texts: c.Rejects != ""})
+	reader, found, closeReader, err := c.shapedReader(file, shapes, recording.Options{Signs: c.signs, Device: c.Device,
+		Texts: c.Rejects != ""})
 	if err != nil || c.Quiet {
 		return reader, closeReader, err
 	}
 	if c.Format != recording.CSV {
-		fmt.Fprintf(errOut, "recognised: mapping %s, %s, %s\n", strings.Join(namesOf(shapes), " or "), found.Encoding, c.Format)
+		fmt.Fprintf(errOut, "recognised: mapping %s, %s, %s\n", strings.Join(namesOf(shapes), " or "),
+			found.Encoding, c.Format)
 		return reader, closeReader, nil
 	}
-	fmt.Fprintf(errOut, "recognised: mapping %s, %s, cells end with %q, columns named in line %d\n", found.Shape.Name, found.Encoding, found.Delimiter, found.HeaderLine)
+	fmt.Fprintf(errOut, "recognised: mapping %s, %s, cells end with %q, columns named in line %d\n", found.Shape.Name,
+		found.Encoding, found.Delimiter, found.HeaderLine)
 	if n := len(found.Unused); n > 0 {
 		fmt.Fprintf(errOut, "%d columns left out\n", n)
 	}
@@ -165,7 +177,8 @@ func namesOf(shapes []*shape.Shape) (names []string) {
 }
 
 // shapedReader returns the Reader of the content of a file.
-func (c *importCommand) shapedReader(file io.Reader, shapes []*shape.Shape, opt recording.Options) (reader recording.Reader, found *recording.Recognised, closeReader func(), err error) {
+func (c *importCommand) shapedReader(file io.Reader, shapes []*shape.Shape,
+	opt recording.Options) (reader recording.Reader, found *recording.Recognised, closeReader func(), err error) {
 	content, closeContent, err := c.content(file, shapes)
 	if err != nil {
 		return nil, nil, nil, err
@@ -193,9 +206,10 @@ func (c *importCommand) shapedReader(file io.Reader, shapes []*shape.Shape, opt 
 	}, nil
 }
 
-// content returns the content of a file that may be compressed. Of a zip it is that of one file, whose ending may say the
-// format.
-func (c *importCommand) content(file io.Reader, shapes []*shape.Shape) (content io.Reader, closeContent func(), err error) {
+// content returns the content of a file that may be compressed. Of a zip it is that of one file, whose ending may say
+// the format.
+func (c *importCommand) content(file io.Reader, shapes []*shape.Shape) (content io.Reader,
+	closeContent func(), err error) {
 	archive, ok := file.(*os.File)
 	if !ok || !recording.IsZip(archive) {
 		return recording.Decompress(file)
@@ -226,10 +240,12 @@ func (c *importCommand) checkSources(ctx context.Context, file io.Reader, shapes
 		ok = err == nil
 	}
 	if !ok {
-		return settings.Usagef("the file is read twice, to count the sources of each sign: name a regular file, or use a mapping with devices")
+		return settings.Usagef(
+			"the file is read twice, to count the sources of each sign: name a regular file, or use a mapping with devices")
 	}
 	found := recording.Sources{}
-	reader, _, closeReader, err := c.shapedReader(file, shapes, recording.Options{Signs: c.signs, Device: c.Device, Sources: found})
+	reader, _, closeReader, err := c.shapedReader(file, shapes, recording.Options{Signs: c.signs, Device: c.Device,
+		Sources: found})
 	if err != nil {
 		return err
 	}
@@ -247,7 +263,8 @@ func (c *importCommand) checkSources(ctx context.Context, file io.Reader, shapes
 		if c.Mapping == "" {
 			hint = fmt.Sprintf("; 'pulsegate mapping list %s' prints the shipped one", c.As)
 		}
-		return settings.Usagef("%s comes from %d sources in this file: name the device of each in a mapping of your own, with device and devices%s",
+		return settings.Usagef(
+			"%s comes from %d sources in this file: name the device of each in a mapping of your own, with device and devices%s",
 			c.signs.Of(sign).Field, n, hint)
 	}
 	_, err = again.Seek(0, io.SeekStart)
@@ -258,7 +275,8 @@ func (c *importCommand) checkSources(ctx context.Context, file io.Reader, shapes
 const shownReadings = 10
 
 // preview is upload for --dry-run: it sends nothing.
-func (c *importCommand) preview(ctx context.Context, std stdio, _ *transfer.Client, _ io.Reader, reader recording.Reader, rejected *rejections) (sum transfer.Summary, err error) {
+func (c *importCommand) preview(ctx context.Context, std stdio, _ *transfer.Client, _ io.Reader,
+	reader recording.Reader, rejected *rejections) (sum transfer.Summary, err error) {
 	rules, err := vitals.NewValidator(c.signs.DefaultLimits())
 	if err != nil {
 		return sum, err

@@ -13,8 +13,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// An input of lines touches its package and six lines outside of it, as CONTRIBUTING.md says, and then has what all inputs
-// have: an address, the rules of access, durable answers and metrics.
+// An input of lines touches its package and six lines outside of it, as CONTRIBUTING.md says, and then has what all
+// inputs have: an address, the rules of access, durable answers and metrics.
 func TestAddInput(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(root + "/CONTRIBUTING.md")
@@ -41,7 +41,8 @@ func TestAddInput(t *testing.T) {
 	bin, err := altered()
 	try(t, err)
 	dir := t.TempDir() + "/data"
-	_, refused, code := output(t, bin, "serve", "--data="+dir, "--lines-addr=0.0.0.0:0", "--addr=127.0.0.1:0", "--admin-addr=")
+	_, refused, code := output(t, bin, "serve", "--data="+dir, "--lines-addr=0.0.0.0:0", "--addr=127.0.0.1:0",
+		"--admin-addr=")
 	if code != 64 || !strings.Contains(refused, "--lines-addr 0.0.0.0:0 can be reached from other machines") {
 		t.Errorf("exit code %d: %s", code, refused)
 	}
@@ -71,7 +72,8 @@ func TestAddInput(t *testing.T) {
 	}
 	p.kill()
 	p = start(t, bin, dir)
-	if _, body := fetch(t, http.MethodGet, p.url("/v1/devices/d1"), ""); !strings.Contains(body, `"spo2_pct":{"value":97,`) {
+	if _, body := fetch(t, http.MethodGet, p.url("/v1/devices/d1"), ""); !strings.Contains(body,
+		`"spo2_pct":{"value":97,`) {
 		t.Errorf("after a crash, the device has %s", body)
 	}
 	p.stopCleanly()

@@ -86,8 +86,9 @@ func (m *manager) catchUp() {
 
 // managed returns the command of a server that m starts.
 func (m *manager) managed(bin string, env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", anyTime,
-		"--data=" + filepath.Join(m.t.TempDir(), "data")}, args...)...)
+	cmd := exec.Command(bin,
+		append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", anyTime,
+			"--data=" + filepath.Join(m.t.TempDir(), "data")}, args...)...)
 	cmd.Env = append(append(os.Environ(), "NOTIFY_SOCKET="+m.path), env...)
 	return cmd
 }
@@ -110,7 +111,8 @@ func TestNotify(t *testing.T) {
 		}
 	}
 	// 67,010,000 µs are the delay, the timeout, and a minute to close the store.
-	want := []string{"EXTEND_TIMEOUT_USEC=30000000\nSTATUS=opening ", "READY=1\nSTATUS=serving on " + p.addr, "STOPPING=1\nEXTEND_TIMEOUT_USEC=67010000\nSTATUS=draining"}
+	want := []string{"EXTEND_TIMEOUT_USEC=30000000\nSTATUS=opening ", "READY=1\nSTATUS=serving on " + p.addr,
+		"STOPPING=1\nEXTEND_TIMEOUT_USEC=67010000\nSTATUS=draining"}
 	for i, w := range want {
 		if len(order) != len(want) || !strings.HasPrefix(order[i], w) {
 			t.Fatalf("got messages %q, want the prefixes %q", order, want)
@@ -140,12 +142,14 @@ func TestWatchdog(t *testing.T) {
 			t.Parallel()
 			m := newManager(t)
 			const timeout = 400 * time.Millisecond
-			p := launch(t, 1, m.managed(bin, []string{"ALTERED=" + tt.hang, fmt.Sprintf("WATCHDOG_USEC=%d", timeout.Microseconds())}))
+			p := launch(t, 1,
+				m.managed(bin, []string{"ALTERED=" + tt.hang, fmt.Sprintf("WATCHDOG_USEC=%d", timeout.Microseconds())}))
 			m.await("WATCHDOG=1", 4)
 			// The answers never arrive.
 			var client sync.WaitGroup
 			post := func() {
-				resp, err := http.Post(p.url("/v1/readings"), "application/json", strings.NewReader(`{"device":"d","time":1000,"spo2_pct":97}`))
+				resp, err := http.Post(p.url("/v1/readings"), "application/json",
+					strings.NewReader(`{"device":"d","time":1000,"spo2_pct":97}`))
 				if err == nil {
 					resp.Body.Close()
 					t.Errorf("answered with %s", resp.Status)
@@ -183,7 +187,9 @@ func TestWatchdog(t *testing.T) {
 func activated(t *testing.T, names, dir string, listeners []net.Listener, args ...string) *exec.Cmd {
 	t.Helper()
 	// The shell's process becomes the server: LISTEN_PID must name it.
-	cmd := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", program(t), "serve", "--min-free-bytes=-1", anyTime, "--data=" + dir}, args...)...)
+	cmd := exec.Command("sh",
+		append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", program(t), "serve", "--min-free-bytes=-1", anyTime,
+			"--data=" + dir}, args...)...)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("LISTEN_FDS=%d", len(listeners)), "LISTEN_FDNAMES="+names)
 	for _, l := range listeners {
 		f, err := l.(*net.TCPListener).File()
@@ -219,14 +225,17 @@ func TestSocketActivation(t *testing.T) {
 	const body = `{"device":"d","time":1000,"spo2_pct":97}`
 	send := func() net.Conn {
 		conn := connect(t, public.Addr().String())
-		_, err := fmt.Fprintf(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		_, err := fmt.Fprintf(conn,
+			"POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+			len(body), body)
 		try(t, err)
 		return conn
 	}
 	answer := func(conn net.Conn, want string) {
 		t.Helper()
 		defer conn.Close()
-		if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200 ") || !strings.Contains(string(got), want) {
+		if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200 ") ||
+			!strings.Contains(string(got), want) {
 			t.Errorf("got %q, %v; want %s", got, err, want)
 		}
 	}

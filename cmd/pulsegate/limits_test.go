@@ -38,7 +38,8 @@ func TestLimitsPage(t *testing.T) {
 		t.Errorf("found %d bounds in the help: %v", len(defaults), defaults)
 	}
 	for flag, value := range defaults {
-		rows := regexp.MustCompile("(?m)^\\| [^|]*\\| [^|]*`"+flag+"`[^|]*\\| ([^|]*)\\|(.*)$").FindAllStringSubmatch(page, -1)
+		rows := regexp.MustCompile("(?m)^\\| [^|]*\\| [^|]*`"+flag+"`[^|]*\\| ([^|]*)\\|(.*)$").
+			FindAllStringSubmatch(page, -1)
 		if len(rows) == 0 {
 			t.Errorf("%s has no row in docs/limits.md", flag)
 			continue
@@ -46,7 +47,8 @@ func TestLimitsPage(t *testing.T) {
 		named := false
 		for _, row := range rows {
 			named = named || strings.Contains(plain(row[1]), plain(value))
-			if metric := occupied[flag]; strings.Contains(row[2], "503") && (metric == "" || !strings.Contains(string(metrics), "`"+metric)) {
+			if metric := occupied[flag]; strings.Contains(row[2], "503") &&
+				(metric == "" || !strings.Contains(string(metrics), "`"+metric)) {
 				t.Errorf("%s: no metric of what it bounds: %q", flag, metric)
 			}
 		}
@@ -89,7 +91,8 @@ func flagDefaults(t *testing.T, help string) map[string]string {
 		if i+1 < len(flags) {
 			end = flags[i+1][0]
 		}
-		if strings.HasPrefix(flag, "--max-") && flag != "--max-ahead" || strings.HasSuffix(flag, "-timeout") || flag == "--min-free-bytes" {
+		if strings.HasPrefix(flag, "--max-") && flag != "--max-ahead" || strings.HasSuffix(flag, "-timeout") ||
+			flag == "--min-free-bytes" {
 			m := regexp.MustCompile(`\(default: ([^,)]+)`).FindStringSubmatch(help[at[0]:end])
 			if m == nil {
 				t.Errorf("the help has no default of %s", flag)
@@ -103,7 +106,8 @@ func flagDefaults(t *testing.T, help string) map[string]string {
 
 // plain returns a number, a size or a duration in the form of the help.
 func plain(s string) string {
-	return regexp.MustCompile(`([0-9]) (s|[KMG]iB)\b`).ReplaceAllString(strings.ReplaceAll(strings.TrimSpace(s), ",", ""), "$1$2")
+	return regexp.MustCompile(`([0-9]) (s|[KMG]iB)\b`).ReplaceAllString(strings.ReplaceAll(strings.TrimSpace(s), ",", ""),
+		"$1$2")
 }
 
 // testNames returns the names of all tests and fuzz targets of the repository.

@@ -104,8 +104,8 @@ type common struct {
 	ShowVersion versionFlag `name:"version" action:"" help:"Print the version and exit."`
 }
 
-// options returns the options of kong that make the commands of c those of a parser: the one with a name, or all if that is
-// empty or no command has it.
+// options returns the options of kong that make the commands of c those of a parser: the one with a name, or all if
+// that is empty or no command has it.
 func (c *commands) options(only string) (some []kong.Option) {
 	v := reflect.ValueOf(c).Elem()
 	var all []kong.Option
@@ -126,8 +126,9 @@ func (c *commands) options(only string) (some []kong.Option) {
 	return all
 }
 
-// only returns the name of the command that args name, if no other need be known: reading the descriptions of all takes two
-// thirds of the CPU time of a start. Help, a file with settings and variables, which may belong to other commands, need all.
+// only returns the name of the command that args name, if no other need be known: reading the descriptions of all takes
+// two thirds of the CPU time of a start. Help, a file with settings and variables, which may belong to other commands,
+// need all.
 func only(args, environ []string) string {
 	if len(args) == 0 || slices.Contains([]string{"help", "completion", "man", "__complete"}, args[0]) {
 		return ""
@@ -250,7 +251,8 @@ func newParser(cmds *commands, std stdio, only string) (*kong.Kong, error) {
 	return kong.New(&cmds.common, append(cmds.options(only),
 		kong.Bind(cmds),
 		kong.Name("pulsegate"),
-		kong.Description("Accepts readings of wearables over HTTP, acknowledges them when they are on stable storage, and serves them."),
+		kong.Description(
+			"Accepts readings of wearables over HTTP, acknowledges them when they are on stable storage, and serves them."),
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { panic(exitCode(code)) }),
 		kong.ExplicitGroups(groups()),

@@ -54,7 +54,8 @@ func (manCommand) Run(kctx *kong.Context, std stdio) error {
 // escapeRoff escapes the characters that formatters interpret, and begins a new line after each
 // sentence. An unescaped hyphen would become another character, which a shell does not accept.
 func escapeRoff(text string) string {
-	return strings.NewReplacer(`\`, `\e`, `-`, `\-`, `'`, `\(aq`, "`", `\(ga`, `^`, `\(ha`, `~`, `\(ti`, `"`, `\(dq`, ". ", ".\n").Replace(text)
+	return strings.NewReplacer(`\`, `\e`, `-`, `\-`, `'`, `\(aq`, "`", `\(ga`, `^`, `\(ha`, `~`, `\(ti`, `"`, `\(dq`, ". ",
+		".\n").Replace(text)
 }
 
 // buildDate returns the date of the commit that was built, or "" if it is not known.

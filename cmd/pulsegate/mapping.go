@@ -57,10 +57,11 @@ func (c *mappingTestCommand) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	set, err := mapping.Read([]string{c.File}, codes.Table{Signs: signs, PulseAsHeartRate: c.PulseAs == "heart-rate"}, nil, func(pattern string) (bool, error) {
-		t, err := mqtt.ParseTopic(pattern)
-		return t.HasDevice(), err
-	})
+	set, err := mapping.Read([]string{c.File}, codes.Table{Signs: signs, PulseAsHeartRate: c.PulseAs == "heart-rate"}, nil,
+		func(pattern string) (bool, error) {
+			t, err := mqtt.ParseTopic(pattern)
+			return t.HasDevice(), err
+		})
 	if err != nil {
 		return settings.Usage(err)
 	}
@@ -80,7 +81,8 @@ func (c *mappingTestCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	var got vitals.Batch
-	in := ingest.Intake{NowUnixMs: time.Now().UnixMilli(), Rules: rules, Origin: &from, MaxReadings: ingest.DefaultMaxReadings, Batch: &got}
+	in := ingest.Intake{NowUnixMs: time.Now().UnixMilli(), Rules: rules, Origin: &from,
+		MaxReadings: ingest.DefaultMaxReadings, Batch: &got}
 	if err := input.Decode(message, &in); err != nil {
 		return fmt.Errorf("the payloads are %w: %w", errRejected, err)
 	}

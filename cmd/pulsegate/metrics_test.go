@@ -20,7 +20,8 @@ func TestMetricsPage(t *testing.T) {
 	checkMetricsPage(t, func(name string) bool {
 		return !strings.HasPrefix(name, "pulsegate_postgres_") && !strings.HasPrefix(name, "pulsegate_oidc_")
 	},
-		"--admin-addr=127.0.0.1:0", "--mqtt-addr=127.0.0.1:0", "--mllp-addr=127.0.0.1:0", "--retain=400d", "--otlp-endpoint=http://127.0.0.1:1",
+		"--admin-addr=127.0.0.1:0", "--mqtt-addr=127.0.0.1:0", "--mllp-addr=127.0.0.1:0", "--retain=400d",
+		"--otlp-endpoint=http://127.0.0.1:1",
 		"--alerts="+rules, "--alertmanager=http://127.0.0.1:1", "--devices="+labels)
 }
 
@@ -29,7 +30,8 @@ func TestMetricsPageOIDC(t *testing.T) {
 	access := filepath.Join(t.TempDir(), "access.toml")
 	try(t, os.WriteFile(access, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"staff\"\nrights = [\"read\"]\n"), 0o600))
 	checkMetricsPage(t, func(name string) bool { return strings.HasPrefix(name, "pulsegate_oidc_") },
-		"--admin-addr=127.0.0.1:0", "--oidc-issuer=http://127.0.0.1:1", "--oidc-client-id=pulsegate", "--access-rules="+access, "--audit=")
+		"--admin-addr=127.0.0.1:0", "--oidc-issuer=http://127.0.0.1:1", "--oidc-client-id=pulsegate",
+		"--access-rules="+access, "--audit=")
 }
 
 // checkMetricsPage starts a server with flags, scrapes it, and compares its metrics with those in

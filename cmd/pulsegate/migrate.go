@@ -89,7 +89,8 @@ func (c *migrateCommand) check() error {
 func isAddress(store string) bool { return strings.Contains(store, "://") }
 
 // openSource returns the store to read, and the number of its readings.
-func (c *migrateCommand) openSource(ctx context.Context, stderr io.Writer) (_ migrate.Source, readings int64, err error) {
+func (c *migrateCommand) openSource(ctx context.Context, stderr io.Writer) (_ migrate.Source,
+	readings int64, err error) {
 	if !isAddress(c.From) {
 		bar := newByteProgress(stderr, "check")
 		db, report, err := pebblestore.OpenVerified(ctx, c.From, pebblestore.CheckOptions{

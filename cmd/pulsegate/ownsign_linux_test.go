@@ -80,7 +80,8 @@ func driveOwnSign(t *testing.T, store ...string) {
 
 	assign := func() {
 		t.Helper()
-		run("", "subject", "assign", "--target=http://"+p.admin, "--device=d-1", "--subject=p-1", "--from=2026-11-21T00:00:00Z")
+		run("", "subject", "assign", "--target=http://"+p.admin, "--device=d-1", "--subject=p-1",
+			"--from=2026-11-21T00:00:00Z")
 	}
 	assign()
 	live, err := http.Get(p.url("/v1/live?device=d-1"))
@@ -88,7 +89,8 @@ func driveOwnSign(t *testing.T, store ...string) {
 	defer live.Body.Close()
 	const (
 		one = `{"device":"d-1","time":"2026-11-21T10:00:00Z","heart_rate_bpm":72,"` + ownSign + `":-800.125}`
-		two = `{"device":"d-1","time":"2026-11-21T10:00:01Z","` + ownSign + `":0}` + "\n" + `{"device":"d-1","time":"2026-11-21T10:00:02Z","` + ownSign + `":500.001}`
+		two = `{"device":"d-1","time":"2026-11-21T10:00:01Z","` + ownSign + `":0}` + "\n" +
+			`{"device":"d-1","time":"2026-11-21T10:00:02Z","` + ownSign + `":500.001}`
 	)
 	ask(http.MethodPost, "/v1/readings", one, 200)
 	for events := bufio.NewScanner(live.Body); ; {
@@ -107,7 +109,8 @@ func driveOwnSign(t *testing.T, store ...string) {
 	// The other inputs accept exactly the value that is stored.
 	const (
 		line        = "v,device=d-1 " + ownSign + "=-800.125 1795255200"
-		observation = `{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"urn:pulsegate:sign","code":"` + ownSign + `"}]},
+		observation = `{"resourceType":"Observation","status":"final",` +
+			`"code":{"coding":[{"system":"urn:pulsegate:sign","code":"` + ownSign + `"}]},
 			"device":{"identifier":{"system":"urn:pulsegate:device","value":"d-1"}},"effectiveDateTime":"2026-11-21T10:00:00Z",
 			"valueQuantity":{"value":-800.125,"unit":"mV","system":"http://unitsofmeasure.org","code":"mV"}}`
 	)
@@ -121,7 +124,9 @@ func driveOwnSign(t *testing.T, store ...string) {
 		conn := connect(t, p.mqtt)
 		defer conn.Close()
 		body := "\x00\x0dpulsegate/d-1\x00\x07\x00" + text
-		_, _ = io.WriteString(conn, "\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a\x32"+string([]byte{byte(len(body))})+body+"\xe0\x00") // the answer shows whether it came
+		// the answer shows whether it came
+		_, _ = io.WriteString(conn,
+			"\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a\x32"+string([]byte{byte(len(body))})+body+"\xe0\x00")
 		if got, err := io.ReadAll(conn); err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("MQTT answers %q, %v, want %q", got, err, want)
 		}
@@ -134,7 +139,8 @@ func driveOwnSign(t *testing.T, store ...string) {
 		t.Helper()
 		const readings = "/v1/devices/d-1/readings"
 		shows(readings, `"heart_rate_bpm":72,"`+ownSign+`":-800.125`, `"`+ownSign+`":0`, `"`+ownSign+` high"`)
-		if text := ask(http.MethodGet, readings+"?flag="+ownSign+"+high", "", 200); strings.Count(text, `"time":`) != 1 || !strings.Contains(text, "500.001") {
+		if text := ask(http.MethodGet, readings+"?flag="+ownSign+"+high", "", 200); strings.Count(text, `"time":`) != 1 ||
+			!strings.Contains(text, "500.001") {
 			t.Errorf("flagged: %s", text)
 		}
 		shows(readings+"?format=ndjson", `"`+ownSign+`":-800.125`)
@@ -146,13 +152,16 @@ func driveOwnSign(t *testing.T, store ...string) {
 		shows("/v1/limits", `"`+ownSign+`":{`, `"unit":"mV"`)
 		shows("/openapi.json", ownSign)
 		shows("/fhir/Observation?device=d-1", `"code":"`+ownSign+`"`, "-800.125")
-		if out := run("", "devices", "--target="+p.url("")); !strings.Contains(out, ownSign) || !strings.Contains(out, "500.001") || !strings.Contains(out, " mV") {
+		if out := run("", "devices", "--target="+p.url("")); !strings.Contains(out, ownSign) ||
+			!strings.Contains(out, "500.001") || !strings.Contains(out, " mV") {
 			t.Errorf("devices: %s", out)
 		}
-		if out := run("", "latest", "d-1", "--target="+p.url("")); !regexp.MustCompile(ownSign + ` +500\.001 +mV `).MatchString(out) {
+		if out := run("", "latest", "d-1", "--target="+p.url("")); !regexp.MustCompile(ownSign + ` +500\.001 +mV `).
+			MatchString(out) {
 			t.Errorf("latest: %s", out)
 		}
-		if _, errs, code := output(t, bin, "export", "--target="+p.url(""), "--device=d-1", "--format=omh"); code != 0 || !strings.Contains(errs, "no schema for them: "+ownSign+"\n") {
+		if _, errs, code := output(t, bin, "export", "--target="+p.url(""), "--device=d-1", "--format=omh"); code != 0 ||
+			!strings.Contains(errs, "no schema for them: "+ownSign+"\n") {
 			t.Errorf("export in the form of Open mHealth: exit code %d, %s", code, errs)
 		}
 	}
@@ -164,18 +173,21 @@ func driveOwnSign(t *testing.T, store ...string) {
 	reads()
 	p.stopCleanly()
 
-	if _, errs, code := output(t, bin, append([]string{"serve", "--data=" + dir, "--usual=" + ownSign + "=1..2"}, with[1:]...)...); code != 64 || !strings.Contains(errs, `--usual: "`+ownSign+`" is neither a built-in sign`) {
+	if _, errs, code := output(t, bin, append([]string{"serve", "--data=" + dir, "--usual=" + ownSign + "=1..2"},
+		with[1:]...)...); code != 64 || !strings.Contains(errs, `--usual: "`+ownSign+`" is neither a built-in sign`) {
 		t.Errorf("a range of a retired sign: exit code %d, %s", code, errs)
 	}
 	p = start(t, bin, dir, with[1:]...) // without the file
 	reads()
-	if text := ask(http.MethodPost, "/v1/readings", strings.Replace(one, ":00Z", ":03Z", 1), 422); !strings.Contains(text, ownSign) {
+	if text := ask(http.MethodPost, "/v1/readings", strings.Replace(one, ":00Z", ":03Z", 1), 422); !strings.Contains(text,
+		ownSign) {
 		t.Errorf("a retired sign: %s", text)
 	}
 	exported := filepath.Join(scratch, "out.ndjson")
 	run("", "export", "--target="+p.url(""), "--device=d-1", "--format=ndjson", "--out="+exported)
 	table := filepath.Join(scratch, "out.csv")
-	writeTo(t, table, []byte(strings.Replace(run("", "export", "--target="+p.url(""), "--device=d-1", "--format=csv"), ","+ownSign+",", ",Gradient,", 1)))
+	writeTo(t, table, []byte(strings.Replace(run("", "export", "--target="+p.url(""), "--device=d-1", "--format=csv"),
+		","+ownSign+",", ",Gradient,", 1)))
 	if store == nil {
 		copied, restored := filepath.Join(scratch, "copy"), filepath.Join(scratch, "restored")
 		run("ok ", "backup", copied, "--target=http://"+p.admin)
@@ -205,12 +217,14 @@ func driveOwnSign(t *testing.T, store ...string) {
 
 	// A second server, whose file has another sign before it.
 	writeTo(t, file, []byte(strings.NewReplacer(ownSign, "other_mv", "Tympanic", "Other").Replace(ownFile)+ownFile))
-	for from, more := range map[string][]string{exported: nil, table: {"--map=heart_rate_bpm=heart_rate_bpm," + ownSign + "=Gradient"}} {
+	for from, more := range map[string][]string{exported: nil, table: {"--map=heart_rate_bpm=heart_rate_bpm," + ownSign +
+		"=Gradient"}} {
 		p = start(t, bin, from+".data", "--signs="+file, "--admin-addr=127.0.0.1:0")
 		run("stored=3 ", append([]string{"import", from, "--target=" + p.url(""), "--signs=" + file}, more...)...)
 		assign()
 		reads()
-		run("missing=0 altered=0 ", "sim", "--target="+p.url(""), "--signs="+file, "--users=2", "--posts=20", "--seed=7", "--verify", "--start=2026-11-20T00:00:00Z")
+		run("missing=0 altered=0 ", "sim", "--target="+p.url(""), "--signs="+file, "--users=2", "--posts=20", "--seed=7",
+			"--verify", "--start=2026-11-20T00:00:00Z")
 		shows("/v1/devices", `"other_mv":{"value":`)
 		run("erased device=d-1 readings=3", "erase", "--target=http://"+p.admin, "--device=d-1", "--yes")
 		ask(http.MethodGet, "/v1/devices/d-1", "", 404)

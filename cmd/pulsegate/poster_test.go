@@ -29,7 +29,8 @@ func (p *poster) post() (status int, ends bool) {
 	p.t.Helper()
 	p.n++
 	body := fmt.Sprintf(`{"device":"ppg-1","time":%d,"spo2_pct":97}`, p.n)
-	_, err := fmt.Fprintf(p.conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s", p.header, len(body), body)
+	_, err := fmt.Fprintf(p.conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s",
+		p.header, len(body), body)
 	try(p.t, err)
 	resp, err := http.ReadResponse(p.in, nil)
 	try(p.t, err)

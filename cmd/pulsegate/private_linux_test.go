@@ -18,7 +18,8 @@ func TestPrivateFiles(t *testing.T) {
 	cmd := serveCommand(t.Context(), program(t), dir, "--audit="+filepath.Join(root, "audit.log"))
 	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `umask 0; exec "$@"`, "sh"}, cmd.Args...)
 	p := launch(t, 1, cmd)
-	if resp, text := fetch(t, "POST", p.url("/v1/readings"), `{"device":"d","time":1000,"spo2_pct":97}`); resp.StatusCode != 200 {
+	if resp, text := fetch(t, "POST", p.url("/v1/readings"),
+		`{"device":"d","time":1000,"spo2_pct":97}`); resp.StatusCode != 200 {
 		t.Fatal(text)
 	}
 	p.stopCleanly()
@@ -44,7 +45,8 @@ func TestPublicDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	try(t, os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777))
 	args := []string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir}
-	if _, errs, code := output(t, program(t), args...); code != 1 || !strings.Contains(errs, "every user may write to the directory") {
+	if _, errs, code := output(t, program(t), args...); code != 1 ||
+		!strings.Contains(errs, "every user may write to the directory") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 	try(t, os.Chmod(dir, 0o755))
@@ -52,7 +54,8 @@ func TestPublicDirectory(t *testing.T) {
 	p.awaitLine("every user of this machine may look into the directory", 1)
 	p.stopCleanly()
 	try(t, os.Chmod(dir, 0o777))
-	if _, errs, code := output(t, program(t), args...); code != 1 || !strings.Contains(errs, "every user may write to the directory") {
+	if _, errs, code := output(t, program(t), args...); code != 1 ||
+		!strings.Contains(errs, "every user may write to the directory") {
 		t.Errorf("with a store: exit code %d, %s", code, errs)
 	}
 	if _, errs, code := output(t, program(t), "check", dir); code != 0 {
@@ -86,7 +89,8 @@ func TestFIFO(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	try(t, syscall.Mkfifo(fifo, 0o600))
 	for _, flags := range [][]string{
-		{"--tokens=" + fifo, "--audit=" + filepath.Join(t.TempDir(), "log")}, {"--audit=" + fifo}, {"--config=" + fifo}, {"--signs=" + fifo}, {"--mapping=" + fifo}, {"--alerts=" + fifo},
+		{"--tokens=" + fifo, "--audit=" + filepath.Join(t.TempDir(), "log")}, {"--audit=" + fifo}, {"--config=" + fifo},
+		{"--signs=" + fifo}, {"--mapping=" + fifo}, {"--alerts=" + fifo},
 		{"--tls-cert=" + fifo, "--tls-key=" + fifo}, {"--audit=" + filepath.Join(t.TempDir(), "log"), "--audit-key=" + fifo},
 	} {
 		args := []string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + filepath.Join(t.TempDir(), "data")}
@@ -113,9 +117,11 @@ func TestFIFO(t *testing.T) {
 	// In place of a directory.
 	fresh := filepath.Join(t.TempDir(), "fresh")
 	for _, args := range [][]string{
-		{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + fifo}, {"demo", "--addr=127.0.0.1:0", "--data=" + fifo}, {"check", fifo},
+		{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + fifo}, {"demo", "--addr=127.0.0.1:0", "--data=" + fifo},
+		{"check", fifo},
 		{"restore", fifo, "--data=" + fresh}, {"restore", dir, "--data=" + fifo}, {"export", "--device=d", "--data=" + fifo},
-		{"backup", fifo, "--data=" + dir}, {"migrate", "--from=" + fifo, "--to=" + fresh}, {"migrate", "--from=" + dir, "--to=" + fifo},
+		{"backup", fifo, "--data=" + dir}, {"migrate", "--from=" + fifo, "--to=" + fresh},
+		{"migrate", "--from=" + dir, "--to=" + fifo},
 	} {
 		if _, errs, code := output(t, program(t), args...); code != 1 || !strings.Contains(errs, "is not a directory") {
 			t.Errorf("%v: exit code %d, %s", args, code, errs)
@@ -125,10 +131,12 @@ func TestFIFO(t *testing.T) {
 	for _, args := range [][]string{
 		{"devices", "--target=https://127.0.0.1:1", "--cert=" + fifo, "--key=" + fifo},
 		{"serve", "--addr=127.0.0.1:0", "--store=postgres://127.0.0.1/db?sslmode=verify-full&sslrootcert=" + fifo},
-		{"serve", "--addr=127.0.0.1:0", "--store=host=127.0.0.1 dbname=db sslmode=require sslcert='" + fifo + "' sslkey=" + fifo},
+		{"serve", "--addr=127.0.0.1:0", "--store=host=127.0.0.1 dbname=db sslmode=require sslcert='" + fifo +
+			"' sslkey=" + fifo},
 		{"migrate", "--from=" + dir, "--to=postgres://127.0.0.1/db?passfile=" + fifo},
 	} {
-		if _, errs, code := output(t, program(t), args...); code != 1 && code != 64 || !strings.Contains(errs, "not a regular file") {
+		if _, errs, code := output(t, program(t), args...); code != 1 && code != 64 ||
+			!strings.Contains(errs, "not a regular file") {
 			t.Errorf("%v: exit code %d, %s", args, code, errs)
 		}
 	}

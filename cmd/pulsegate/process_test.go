@@ -130,7 +130,8 @@ type process struct {
 }
 
 // listening matches the line of a listener, in both formats of the log.
-var listening = regexp.MustCompile(`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin|mqtt|mllp|lines)`)
+var listening = regexp.MustCompile(
+	`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin|mqtt|mllp|lines)`)
 
 // serving matches the last line of a start, in both formats of the log.
 var serving = regexp.MustCompile(`msg=ready url=|"msg":"ready","url":`)
@@ -153,14 +154,16 @@ func start(t testing.TB, bin, dir string, args ...string) *process {
 	return launch(t, listeners, cmd)
 }
 
-// serveCommand returns the command of start. The first of args may be a variable, such as GOMEMLIMIT=1GiB, from which the
-// bounds follow that have no flag. The process is killed when ctx ends.
+// serveCommand returns the command of start. The first of args may be a variable, such as GOMEMLIMIT=1GiB, from which
+// the bounds follow that have no flag. The process is killed when ctx ends.
 func serveCommand(ctx context.Context, bin, dir string, args ...string) *exec.Cmd {
 	var env []string // nil means the environment of the test
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		env, args = append(os.Environ(), args[0]), args[1:]
 	}
-	cmd := exec.CommandContext(ctx, bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1", anyTime}, args...)...)
+	cmd := exec.CommandContext(ctx, bin,
+		append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1", anyTime},
+			args...)...)
 	cmd.Dir, cmd.Env = filepath.Dir(dir), env
 	return cmd
 }
@@ -315,7 +318,8 @@ func (p *process) awaitStatus(path string, want int) {
 // awaitLine waits until the server has written a text this many times.
 func (p *process) awaitLine(text string, times int) {
 	p.t.Helper()
-	p.await(fmt.Sprintf("it writes %q %d times", text, times), func() bool { return strings.Count(p.stderr(), text) >= times })
+	p.await(fmt.Sprintf("it writes %q %d times", text, times),
+		func() bool { return strings.Count(p.stderr(), text) >= times })
 }
 
 // fetch sends a request with header fields, each a name and a value, and returns the answer, whose

@@ -113,7 +113,9 @@ func (r *reader) follow(block string) {
 	var script strings.Builder
 	for line := range strings.Lines(block) {
 		switch {
-		case strings.HasPrefix(line, "git clone "), strings.HasPrefix(line, "CGO_ENABLED=0 go install "), strings.HasPrefix(line, "export PATH="), strings.HasPrefix(line, "docker "), strings.HasPrefix(line, "pulsegate demo"):
+		case strings.HasPrefix(line, "git clone "), strings.HasPrefix(line, "CGO_ENABLED=0 go install "),
+			strings.HasPrefix(line, "export PATH="), strings.HasPrefix(line, "docker "),
+			strings.HasPrefix(line, "pulsegate demo"):
 		case strings.HasPrefix(line, "pulsegate serve"):
 			r.run(script.String())
 			script.Reset()

@@ -54,8 +54,8 @@ func TestReference(t *testing.T) {
 	t.Fatalf("%s is out of date: %d lines, want %d; 'make docs' updates it", path, len(got), len(want))
 }
 
-// writeReference writes the arguments and flags of every command: those of serve with their help, by group, and those of
-// the others in a line, because the help of a command is at hand where it runs.
+// writeReference writes the arguments and flags of every command: those of serve with their help, by group, and those
+// of the others in a line, because the help of a command is at hand where it runs.
 func writeReference(b *strings.Builder, all []settings.Command) {
 	for i, c := range all {
 		if i == 0 {

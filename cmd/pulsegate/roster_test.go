@@ -47,7 +47,8 @@ func TestDevicesFile(t *testing.T) {
 	}
 
 	write(named("Bed 14") + "lable = \"x\"\n")
-	p.await("the metric says that the file cannot be used", func() bool { return metric(t, p, "pulsegate_devices_file_stale") == 1 })
+	p.await("the metric says that the file cannot be used",
+		func() bool { return metric(t, p, "pulsegate_devices_file_stale") == 1 })
 	p.awaitLine("devices.toml:5: lable: unknown key; did you mean label?", 1)
 	p.awaitLine("the file of devices cannot be used; the labels and ranges before stay in use", 1)
 	p.signal(syscall.SIGHUP)

@@ -29,7 +29,8 @@ func followScalingPage(t *testing.T) {
 	if tested, err := os.ReadFile(sql); err != nil || inPage.String() != string(tested) {
 		t.Errorf("%s, which tests run, is not the SQL of the page, one block after the other: %v", sql, err)
 	}
-	certificates, settings, role, files, serve, look, move, accept := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4], blocks[5], blocks[6], blocks[7]
+	certificates, settings, role, files, serve, look, move, accept := blocks[0], blocks[1], blocks[2], blocks[3],
+		blocks[4], blocks[5], blocks[6], blocks[7]
 	primary := pgtest.Start(t, "fsync=off")
 	primary.SetRules(t, "local all all trust\nhost replication all 127.0.0.1/32 trust\n")
 	databases := []*pgtest.Server{primary, primary.Standby(t, "db2", "fsync=off"), primary.Standby(t, "db3", "fsync=off")}
@@ -39,7 +40,8 @@ func followScalingPage(t *testing.T) {
 	}
 	r := newReader(t)
 	home := filepath.Join(r.dir, "home")
-	here := strings.NewReplacer("/var/lib/pulsegate", home, "@db1,db2,db3/", "@"+strings.Join(addrs, ",")+"/", "DNS:%s", "IP:127.0.0.1")
+	here := strings.NewReplacer("/var/lib/pulsegate", home, "@db1,db2,db3/", "@"+strings.Join(addrs, ",")+"/", "DNS:%s",
+		"IP:127.0.0.1")
 	r.run("mkdir home")
 	r.follow("pulsegate serve --data home/pulsegate-data\n")
 	const reading = `{"device":"bed-7","time":"2026-11-21T10:00:00Z","spo2_pct":97.5}`
@@ -68,13 +70,16 @@ func followScalingPage(t *testing.T) {
 	r.want("duplicate")
 	r.run(strings.TrimSpace(here.Replace(accept)) + " --yes")
 	r.want("\naccepted\n")
-	connections := primary.Shell(t, `psql -Atc "SELECT DISTINCT usename, ssl FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) WHERE application_name = 'pulsegate'"`, "")
+	connections := primary.Shell(t,
+		`psql -Atc "SELECT DISTINCT usename, ssl FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) WHERE application_name `+
+			`= 'pulsegate'"`, "")
 	if connections != "pulsegate|t\n" {
 		t.Errorf("the server's connections are of %q, want the role's, with TLS", connections)
 	}
 	r.stop()
 	// The server trusts this CA, and no other.
-	r.run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj '/CN=Other CA' -keyout other.key -out home/db-ca.pem")
+	r.run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj '/CN=Other CA' -keyout " +
+		"other.key -out home/db-ca.pem")
 	out, err := r.shell(t.Context(), here.Replace(serve)).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "certificate signed by unknown authority") {
 		t.Errorf("with another CA: %v\n%s", err, out)

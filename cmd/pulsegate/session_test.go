@@ -51,7 +51,8 @@ func TestSessionOtherOrigins(t *testing.T) {
 			{"DELETE", "/v1/session", []string{"Origin", own}, 204},
 			{"GET", "/v1/devices", nil, 401},
 		} {
-			if resp := ask(tt.method, tt.path, `{"device":"d","time":1700000000000,"spo2_pct":97}`, cookie, tt.header...); resp.StatusCode != tt.want {
+			if resp := ask(tt.method, tt.path, `{"device":"d","time":1700000000000,"spo2_pct":97}`, cookie,
+				tt.header...); resp.StatusCode != tt.want {
 				t.Errorf("%s %s %q: %s, want %d", tt.method, tt.path, tt.header, resp.Status, tt.want)
 			} else if resp.Header.Get("Access-Control-Allow-Credentials") != "" {
 				t.Errorf("%s %s allows credentials", tt.method, tt.path)

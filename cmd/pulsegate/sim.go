@@ -31,7 +31,8 @@ type simTarget struct {
 
 // resolve returns the target and the token for it and for other, the listener of another protocol, which may be nil. It
 // sets the certificates of other.
-func (c *simTarget) resolve(ctx context.Context, stderr io.Writer, other *sim.Target) (target *sim.Target, token string, err error) {
+func (c *simTarget) resolve(ctx context.Context, stderr io.Writer, other *sim.Target) (target *sim.Target,
+	token string, err error) {
 	target, err = sim.ResolveTarget(ctx, c.Target, c.AllowRemote)
 	if errors.Is(err, sim.ErrRemote) || errors.Is(err, sim.ErrTarget) {
 		err = settings.Usage(err)

@@ -28,7 +28,8 @@ func newTmpfs(t testing.TB, bytes int64) string {
 // mountTmpfs mounts a tmpfs on a directory until the test ends.
 func mountTmpfs(t testing.TB, dir string, bytes int64) {
 	t.Helper()
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=700", bytes), "tmpfs", dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=700", bytes), "tmpfs", dir).
+		CombinedOutput(); err != nil {
 		unable(t, "mount a tmpfs: %v\n%s", err, out)
 	}
 	t.Cleanup(func() {

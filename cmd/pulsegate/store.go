@@ -58,7 +58,8 @@ func (c *confirmLossCommand) Run(ctx context.Context, std stdio) (err error) {
 		_, err := fmt.Fprintln(std.out, "no loss is reported")
 		return err
 	}
-	fmt.Fprintf(std.err, "Readings and assignments that were acknowledged from %s to %s may be lost for good.\n", utc(lost.FromUnixMs), utc(lost.ToUnixMs))
+	fmt.Fprintf(std.err, "Readings and assignments that were acknowledged from %s to %s may be lost for good.\n",
+		utc(lost.FromUnixMs), utc(lost.ToUnixMs))
 	r := audit.Record{Event: audit.LossConfirmed, From: time.UnixMilli(lost.FromUnixMs), To: time.UnixMilli(lost.ToUnixMs)}
 	if err := c.decide(ctx, std, "End the report?", r); err != nil {
 		return err
@@ -90,7 +91,9 @@ func (c *acceptRestoreCommand) Run(ctx context.Context, std stdio) (err error) {
 		r.From = time.UnixMilli(lastMs)
 		last = fmt.Sprintf("The last transaction in this database is of %s.", utc(lastMs))
 	}
-	fmt.Fprintf(std.err, "%s Servers will not put back the readings and assignments that they acknowledged after it, until now, %s. Repeat the erasures of that time.\n",
+	fmt.Fprintf(std.err,
+		"%s Servers will not put back the readings and assignments that they acknowledged after it, until now, %s. Repeat "+
+			"the erasures of that time.\n",
 		last, utc(r.To.UnixMilli()))
 	if err := c.decide(ctx, std, "Accept the database as it is?", r); err != nil {
 		return err

@@ -9,7 +9,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 )
 
-// TestStoreDecisions reports a loss on a server until an operator confirms it, and accepts a restore. Both are recorded.
+// TestStoreDecisions reports a loss on a server until an operator confirms it, and accepts a restore. Both are
+// recorded.
 func TestStoreDecisions(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Start(t, "fsync=off")
@@ -19,7 +20,8 @@ func TestStoreDecisions(t *testing.T) {
 		t.Helper()
 		out, errs, code := output(t, bin, append([]string{"store"}, args...)...)
 		if code != wantCode || !strings.Contains(out+errs, want) {
-			t.Errorf("pulsegate store %s: exit code %d, %s%s; want %d and %q", strings.Join(args, " "), code, out, errs, wantCode, want)
+			t.Errorf("pulsegate store %s: exit code %d, %s%s; want %d and %q", strings.Join(args, " "), code, out, errs,
+				wantCode, want)
 		}
 	}
 	recorded := func(want string, times int) {
@@ -38,7 +40,8 @@ func TestStoreDecisions(t *testing.T) {
 		t.Helper()
 		p.await("readyz is "+want, func() bool { _, text := fetch(t, "GET", p.url("/readyz"), ""); return text == want+"\n" })
 	}
-	readyz(`{"status":"ready","degraded":["loss"],"details":{"loss":"acknowledged from 2025-11-21T10:00:00Z to 2025-11-21T10:01:00Z"}}`)
+	readyz(`{"status":"ready","degraded":["loss"],"details":{"loss":"acknowledged from 2025-11-21T10:00:00Z to ` +
+		`2025-11-21T10:01:00Z"}}`)
 	run(64, "add --yes", "confirm-loss", store, audit)
 	recorded("loss.confirmed", 0)
 	run(0, "confirmed from=2025-11-21T10:00:00.000Z to=2025-11-21T10:01:00.000Z", "confirm-loss", "--yes", store, audit)
@@ -49,7 +52,8 @@ func TestStoreDecisions(t *testing.T) {
 	run(64, "add --yes", "accept-restore", store, audit)
 	recorded("restore.accepted", 0)
 	run(0, "No server has stored anything", "accept-restore", "--yes", store, audit)
-	if resp, text := fetch(t, "POST", p.url("/v1/readings"), `{"device":"d-1","time":1,"heart_rate_bpm":60}`); resp.StatusCode != 200 {
+	if resp, text := fetch(t, "POST", p.url("/v1/readings"),
+		`{"device":"d-1","time":1,"heart_rate_bpm":60}`); resp.StatusCode != 200 {
 		t.Errorf("a reading is answered %s %s", resp.Status, text)
 	}
 	for range 2 {

@@ -52,7 +52,8 @@ func (c *subjectEndCommand) Run(ctx context.Context, std stdio) error {
 }
 
 // change sends a change of an assignment, and prints the result after the word done.
-func (f *adminFlags) change(ctx context.Context, std stdio, done string, a transfer.Assignment, send func(*transfer.Client, context.Context, transfer.Assignment) (transfer.Assignment, error)) error {
+func (f *adminFlags) change(ctx context.Context, std stdio, done string, a transfer.Assignment,
+	send func(*transfer.Client, context.Context, transfer.Assignment) (transfer.Assignment, error)) error {
 	for flag, text := range map[string]string{"--from": a.From, "--to": a.To} {
 		if _, _, err := vitals.ParseRFC3339(text); err != nil && text != "" {
 			return settings.Usagef("%s %q is not a time in RFC 3339 with a zone", flag, text)

@@ -21,7 +21,8 @@ func TestBoundTokenEverywhere(t *testing.T) {
 	mapping, err := filepath.Abs("../../examples/mappings/sim.toml")
 	try(t, err)
 	// They show nothing that was stored, and need no token; changes show what the subject wore, which is nothing here.
-	public := []string{"GET /v1/changes", "POST /v1/changes", "GET /v1/session", "GET /v1/session/begin", "GET /v1/session/callback", "HEAD /v1/session", "DELETE /v1/session"}
+	public := []string{"GET /v1/changes", "POST /v1/changes", "GET /v1/session", "GET /v1/session/begin",
+		"GET /v1/session/callback", "HEAD /v1/session", "DELETE /v1/session"}
 	lanes(t, []string{"--tokens=" + file, "--audit=", "--mapping=" + mapping}, func(t *testing.T, p *process) {
 		ask := func(method, path, token, body string) (int, string) {
 			t.Helper()
@@ -45,7 +46,8 @@ func TestBoundTokenEverywhere(t *testing.T) {
 		for path, methods := range description.Paths {
 			for method := range methods {
 				method = strings.ToUpper(method)
-				if !strings.HasPrefix(path, "/v1/") || !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "DELETE"}, method) || slices.Contains(public, method+" "+path) {
+				if !strings.HasPrefix(path, "/v1/") || !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "DELETE"}, method) ||
+					slices.Contains(public, method+" "+path) {
 					continue
 				}
 				body := ""
@@ -80,8 +82,10 @@ func TestBoundTokenEverywhere(t *testing.T) {
 		if status, text := ask("POST", "/v1/changes", bound, `{"subject":"P-2"}`); status != http.StatusForbidden {
 			t.Errorf("POST /v1/changes of another subject: %d %s", status, text)
 		}
-		for _, path := range []string{"/v1/devices/ppg-1/readings?format=parquet", "/v1/devices/ppg-1/readings?format=csv", "/v1/live?device=ppg-1"} {
-			if status, text := ask("GET", path, bound, ""); status != http.StatusForbidden || !strings.Contains(text, "bound to subjects") {
+		for _, path := range []string{"/v1/devices/ppg-1/readings?format=parquet", "/v1/devices/ppg-1/readings?format=csv",
+			"/v1/live?device=ppg-1"} {
+			if status, text := ask("GET", path, bound, ""); status != http.StatusForbidden ||
+				!strings.Contains(text, "bound to subjects") {
 				t.Errorf("GET %s: %d %s", path, status, text)
 			}
 		}

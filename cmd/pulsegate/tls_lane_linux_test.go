@@ -23,7 +23,8 @@ func TestTLSLane(t *testing.T) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	tokens := file("tokens")
 	token := createToken(t, bin, tokens, "--gateway", "bed-7")
-	p := start(t, bin, file("data"), append(certified(dir), "--admin-addr=127.0.0.1:0", "--tokens="+tokens, "--read-timeout=2s", "--tls-client-ca="+file("ca.pem"))...)
+	p := start(t, bin, file("data"), append(certified(dir), "--admin-addr=127.0.0.1:0", "--tokens="+tokens,
+		"--read-timeout=2s", "--tls-client-ca="+file("ca.pem"))...)
 	client, err := tls.LoadX509KeyPair(file("bed-1.pem"), file("bed-1.key"))
 	try(t, err)
 	base := &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"}

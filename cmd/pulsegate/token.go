@@ -119,7 +119,9 @@ func (c *tokenCreateCommand) spec(now time.Time) (spec token.Token, err error) {
 	} else if ms, _, err := vitals.ParseRFC3339(c.Expires); err == nil {
 		spec.Expires = time.UnixMilli(ms)
 	} else {
-		return spec, settings.Usagef("--expires %q is neither a duration such as 90d or 12h nor a time in RFC 3339 with a zone", c.Expires)
+		return spec,
+			settings.Usagef("--expires %q is neither a duration such as 90d or 12h nor a time in RFC 3339 with a zone",
+				c.Expires)
 	}
 	return spec, nil
 }
@@ -212,7 +214,8 @@ func listLine(t *token.Token) string {
 	if t.Expired(time.Now()) {
 		expires += " (expired)"
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", t.ID(), t.Gateway, t.Rights, devices, rate, t.Created.Format(time.RFC3339), expires)
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", t.ID(), t.Gateway, t.Rights, devices, rate,
+		t.Created.Format(time.RFC3339), expires)
 }
 
 type tokenRevokeCommand struct {

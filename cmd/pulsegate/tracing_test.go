@@ -28,9 +28,11 @@ func TestTracing(t *testing.T) {
 		spans.Write(text)
 	}))
 	defer collector.Close()
-	cmd := exec.Command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", anyTime, "--trace-sample=1",
+	cmd := exec.Command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", anyTime,
+		"--trace-sample=1",
 		"--data="+filepath.Join(t.TempDir(), "data"))
-	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_EXPORTER_OTLP_HEADERS=X-Tenant=ward%207")
+	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL,
+		"OTEL_EXPORTER_OTLP_HEADERS=X-Tenant=ward%207")
 	p := launch(t, 1, cmd)
 	const reading = `{"device":"ppg-000123","time":1,"spo2_pct":97.25}`
 	unwanted := strings.Repeat("1", 32)
@@ -41,7 +43,8 @@ func TestTracing(t *testing.T) {
 	p.stopCleanly() // which exports the rest
 	mu.Lock()
 	defer mu.Unlock()
-	for _, want := range []string{`"POST /v1/readings"`, `"GET /v1/devices/{device}"`, `"commit"`, `"fast"`, `"full"`, traceID, spanID} {
+	for _, want := range []string{`"POST /v1/readings"`, `"GET /v1/devices/{device}"`, `"commit"`, `"fast"`, `"full"`,
+		traceID, spanID} {
 		if !strings.Contains(spans.String(), want) {
 			t.Errorf("the spans do not show %s:\n%s", want, spans.String())
 		}

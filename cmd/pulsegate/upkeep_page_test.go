@@ -88,7 +88,8 @@ func followBackupPage(t *testing.T) {
 	r.follow(archive)
 	r.want("devices=2 readings=3 ", "\nok\n")
 	r.follow(check)
-	r.want("devices=2 readings=3 values=3 assignments=0 tables=1 table_bytes=1", " log_bytes=0 format=1\nspo2_pct=2\nheart_rate_bpm=1\noldest=2026-11-21T10:00:00Z newest=2026-11-21T10:01:00Z\nok\n")
+	r.want("devices=2 readings=3 values=3 assignments=0 tables=1 table_bytes=1",
+		" log_bytes=0 format=1\nspo2_pct=2\nheart_rate_bpm=1\noldest=2026-11-21T10:00:00Z newest=2026-11-21T10:01:00Z\nok\n")
 	r.restart(func() {
 		r.follow(stopped)
 		r.want("/backups/tuesday devices=2 readings=3 ")
@@ -104,24 +105,28 @@ func followBackupPage(t *testing.T) {
 	r.follow(withToken)
 	r.want("/backups/wednesday devices=1 readings=2 ")
 	r.run("cat pulsegate-audit.log")
-	r.want(`"event":"backed-up","peer":"127.0.0.1","actor":"this machine"`, `"event":"backed-up","peer":"127.0.0.1","actor":"token:`)
+	r.want(`"event":"backed-up","peer":"127.0.0.1","actor":"this machine"`,
+		`"event":"backed-up","peer":"127.0.0.1","actor":"token:`)
 	r.stop()
 }
 
 // The commands of docs/retention.md have the effects that it describes.
 func followRetentionPage(t *testing.T) {
 	blocks := pageBlocks(t, "retention.md", 6)
-	erase, overHTTP, stopped, subject, values, retain := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4], strings.TrimSpace(blocks[5])
+	erase, overHTTP, stopped, subject, values, retain := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4],
+		strings.TrimSpace(blocks[5])
 	r := upkeepReader(t)
 	const wrong = `{"device":"ppg-000123","time":"2026-11-21T08:10:00Z","spo2_pct":71,"gateway":"ward-3"}`
 	r.run(`curl -d '` + wrong + `' http://127.0.0.1:8080/v1/readings`)
 	r.follow(values)
-	r.want("would erase device=ppg-000123 readings=1 first=2026-11-21T08:10:00.000Z last=2026-11-21T08:10:00.000Z\ngateway=ward-3 readings=1 ")
+	r.want("would erase device=ppg-000123 readings=1 first=2026-11-21T08:10:00.000Z last=2026-11-21T08:10:00.000Z\n" +
+		"gateway=ward-3 readings=1 ")
 	r.follow(strings.Replace(values, "--dry-run", "--yes", 1))
 	r.want("erased device=ppg-000123 readings=1\n")
 	r.follow(erase)
 	r.want("erased device=ppg-000123 readings=2\n")
-	const comes = `curl -d '{"device":"ppg-000123","time":"2026-11-21T10:00:00Z","spo2_pct":97.5}' http://127.0.0.1:8080/v1/readings`
+	const comes = `curl -d '{"device":"ppg-000123","time":"2026-11-21T10:00:00Z","spo2_pct":97.5}' ` +
+		`http://127.0.0.1:8080/v1/readings`
 	r.run(comes)
 	r.want("stored")
 	r.follow(overHTTP)
@@ -137,7 +142,8 @@ func followRetentionPage(t *testing.T) {
 		r.run("grep -c '\"event\":\"erased\"' pulsegate-audit.log")
 		r.want("5\n")
 	}, retain)
-	if code := r.server.stop(); code != 0 || !strings.Contains(r.server.stderr(), `msg="old readings are removed" keep=400d every=1d`) {
+	if code := r.server.stop(); code != 0 ||
+		!strings.Contains(r.server.stderr(), `msg="old readings are removed" keep=400d every=1d`) {
 		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
 	}
 }

@@ -40,7 +40,8 @@ func (c *versionCommand) Run(std stdio) error {
 	b := build{versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH, map[string]string{}}
 	var names []string
 	if info, ok := debug.ReadBuildInfo(); ok {
-		shown := []string{"-buildmode", "-compiler", "-ldflags", "-pgo", "-race", "-tags", "-trimpath", "CGO_ENABLED", "GOAMD64", "GOEXPERIMENT", "vcs.revision", "vcs.time", "vcs.modified"}
+		shown := []string{"-buildmode", "-compiler", "-ldflags", "-pgo", "-race", "-tags", "-trimpath", "CGO_ENABLED",
+			"GOAMD64", "GOEXPERIMENT", "vcs.revision", "vcs.time", "vcs.modified"}
 		for _, s := range info.Settings {
 			if slices.Contains(shown, s.Key) {
 				b.Settings[s.Key], names = s.Value, append(names, s.Key)

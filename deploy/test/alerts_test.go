@@ -30,8 +30,8 @@ func alerts(t *testing.T) monitoringv1.PrometheusRuleSpec {
 	return spec
 }
 
-// testedBefore is the digest of the rules and of their unit tests, when these last passed. They take 19 seconds of CPU time, so
-// with -short the same ones are not tried again.
+// testedBefore is the digest of the rules and of their unit tests, when these last passed. They take 19 seconds of CPU
+// time, so with -short the same ones are not tried again.
 const testedBefore = "bd7b05237af80be0a8573cde8474b21a"
 
 // TestAlertRules checks the rules with promtool and runs their unit tests.
@@ -85,7 +85,8 @@ func TestAlerts(t *testing.T) {
 					t.Errorf("%s has no %s", name, a)
 				}
 			}
-			if want := "/docs/operations.md#" + strings.ToLower(name); !strings.HasSuffix(rule.Annotations["runbook_url"], want) {
+			if want := "/docs/operations.md#" +
+				strings.ToLower(name); !strings.HasSuffix(rule.Annotations["runbook_url"], want) {
 				t.Errorf("%s links to %q, want %s", name, rule.Annotations["runbook_url"], want)
 			}
 			if !strings.Contains(string(tests), `alertname="`+name+`"`) {
@@ -135,8 +136,10 @@ func TestPrometheusRule(t *testing.T) {
 		if !found {
 			t.Fatal("alerts.yaml has no groups")
 		}
-		head := "# The rules of deploy/prometheus/alerts.yaml. Do not edit: go test -run\n# TestPrometheusRule -update, in deploy/test, writes it.\n" +
-			"apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: pulsegate\n  labels:\n    app.kubernetes.io/name: pulsegate\nspec:\n  groups:\n"
+		head := "# The rules of deploy/prometheus/alerts.yaml. Do not edit: go test -run\n# TestPrometheusRule -update, in " +
+			"deploy/test, writes it.\n" +
+			"apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: pulsegate\n  labels:\n    " +
+			"app.kubernetes.io/name: pulsegate\nspec:\n  groups:\n"
 		for line := range strings.Lines(groups) {
 			head += "  " + line
 		}

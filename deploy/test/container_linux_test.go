@@ -111,7 +111,8 @@ func (p *containerPlan) mount() error {
 			return fmt.Errorf("remount %s: %w", m.To, err)
 		}
 	}
-	if err := unix.Mount("proc", filepath.Join(p.Root, "proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+	if err := unix.Mount("proc", filepath.Join(p.Root, "proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
 	return nil

@@ -67,7 +67,8 @@ func TestDashboard(t *testing.T) {
 		}
 		want := datasource{"prometheus", "${datasource}"}
 		if p.Datasource != want || len(p.Targets) == 0 {
-			t.Errorf("%s has the data source %+v and %d targets, want the selected data source and at least one target", p.Title, p.Datasource, len(p.Targets))
+			t.Errorf("%s has the data source %+v and %d targets, want the selected data source and at least one target", p.Title,
+				p.Datasource, len(p.Targets))
 		}
 		for _, q := range p.Targets {
 			if q.Datasource != want {

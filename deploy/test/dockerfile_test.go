@@ -129,11 +129,13 @@ func TestDockerfile(t *testing.T) {
 	})
 	t.Run("volume", func(t *testing.T) {
 		if !slices.Equal(img.Volumes, []string{img.Dir}) {
-			t.Errorf("the volumes are %q, want only the working directory %q, so that relative paths are in the volume", img.Volumes, img.Dir)
+			t.Errorf("the volumes are %q, want only the working directory %q, so that relative paths are in the volume",
+				img.Volumes, img.Dir)
 		}
 		for _, c := range img.Copied {
 			if c.DestPath == img.Dir && (c.Chown != img.User || c.Chmod != "0770") {
-				t.Errorf("%s has the owner %s and the mode %s, want %s and 0770: group 0 must be able to write", c.DestPath, c.Chown, c.Chmod, img.User)
+				t.Errorf("%s has the owner %s and the mode %s, want %s and 0770: group 0 must be able to write", c.DestPath,
+					c.Chown, c.Chmod, img.User)
 			}
 		}
 	})
@@ -142,7 +144,8 @@ func TestDockerfile(t *testing.T) {
 			t.Errorf("STOPSIGNAL is %q, want SIGTERM, at which the server drains", img.Stop)
 		}
 		if len(img.Entry) != 1 || !slices.Equal(img.Cmd, []string{"serve"}) {
-			t.Errorf("ENTRYPOINT is %q and CMD is %q: the server must be process 1, which receives the signal", img.Entry, img.Cmd)
+			t.Errorf("ENTRYPOINT is %q and CMD is %q: the server must be process 1, which receives the signal",
+				img.Entry, img.Cmd)
 		}
 	})
 	t.Run("labels", func(t *testing.T) {

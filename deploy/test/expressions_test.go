@@ -90,7 +90,8 @@ type series struct {
 // for PostgreSQL and OpenID Connect, with the labels job and instance and the metric up, which Prometheus adds.
 func seriesOf(t *testing.T) []series {
 	t.Helper()
-	s := serve(t, "--retain=400d", "--alerts=../../examples/alerts.toml", "--devices=../../examples/devices.toml", "--alertmanager=http://127.0.0.1:1")
+	s := serve(t, "--retain=400d", "--alerts=../../examples/alerts.toml", "--devices=../../examples/devices.toml",
+		"--alertmanager=http://127.0.0.1:1")
 	awaitReady(t, http.DefaultClient, s.admin)
 	if out, code := run(t, exec.Command(program(t), "sim", "--target", s.public, "--users=2", "--posts=20")); code != 0 {
 		t.Fatalf("sim: exit code %d\n%s", code, out)
@@ -115,15 +116,16 @@ func seriesOf(t *testing.T) []series {
 	return all
 }
 
-// documentedSeries returns the series that docs/metrics.md lists for a store in PostgreSQL and for an identity provider. Tests
-// of cmd/pulsegate compare the page with such servers. As values of labels it returns all words
-// in code of the description.
+// documentedSeries returns the series that docs/metrics.md lists for a store in PostgreSQL and for an identity
+// provider. Tests of cmd/pulsegate compare the page with such servers. As values of labels it returns all words in code
+// of the description.
 func documentedSeries(t *testing.T) (all []series) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
 	try(t, err)
 	code := regexp.MustCompile("`([a-z_]+)`")
-	for _, row := range regexp.MustCompile("(?m)^- `(pulsegate_(?:postgres|oidc)_[a-z_]+)`(?: \\(([^)]*)\\))?: (.*)$").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^- `(pulsegate_(?:postgres|oidc)_[a-z_]+)`(?: \\(([^)]*)\\))?: (.*)$").
+		FindAllStringSubmatch(string(text), -1) {
 		some := []series{{row[1], map[string]string{}}}
 		for _, label := range code.FindAllStringSubmatch(row[2], -1) {
 			var more []series

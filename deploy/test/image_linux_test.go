@@ -46,7 +46,8 @@ func TestImage(t *testing.T) {
 	}
 
 	// Create a token as docs/operations.md does. Relative paths are in the volume.
-	made, code := c.run(t, []string{"/pulsegate", "token", "create", "--file", "tokens", "--audit", "audit.log", "--gateway", "bed-7", "--rights", "write,read"})
+	made, code := c.run(t, []string{"/pulsegate", "token", "create", "--file", "tokens", "--audit", "audit.log",
+		"--gateway", "bed-7", "--rights", "write,read"})
 	token := regexp.MustCompile(`pgt_[A-Za-z0-9_-]{48}`).FindString(made)
 	if code != 0 || token == "" {
 		t.Fatalf("token create: exit code %d:\n%s", code, made)
@@ -59,7 +60,8 @@ func TestImage(t *testing.T) {
 	fields := status(t, s)
 	uid := fmt.Sprint(c.plan.UID)
 	for name, want := range map[string]string{
-		"Uid": strings.Join([]string{uid, uid, uid, uid}, " "), "Gid": "0 0 0 0", "Groups": "", "NSpid": fmt.Sprintf("%d 1", s.cmd.Process.Pid),
+		"Uid": strings.Join([]string{uid, uid, uid, uid}, " "), "Gid": "0 0 0 0", "Groups": "",
+		"NSpid":  fmt.Sprintf("%d 1", s.cmd.Process.Pid),
 		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000",
 		"CapBnd": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1",
 	} {
@@ -90,7 +92,8 @@ func TestImage(t *testing.T) {
 	}
 
 	// Only the volume is writable.
-	if out, code := c.run(t, []string{"/pulsegate", "serve", "--tokens=tokens", "--audit=audit.log", "--data=/data"}); code != 1 || !strings.Contains(out, "read-only file system") {
+	if out, code := c.run(t, []string{"/pulsegate", "serve", "--tokens=tokens", "--audit=audit.log",
+		"--data=/data"}); code != 1 || !strings.Contains(out, "read-only file system") {
 		t.Errorf("with data outside the volume, the exit code is %d, want 1:\n%s", code, out)
 	}
 }

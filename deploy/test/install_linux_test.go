@@ -48,11 +48,13 @@ func TestInstall(t *testing.T) {
 	if out, code := run(t, exec.Command("make", "-C", root, "build")); code != 0 {
 		t.Fatalf("make build: exit code %d\n%s", code, out)
 	}
-	if out, code := run(t, exec.Command(filepath.Join(root, "bin/pulsegate"), "version")); code != 0 || !strings.Contains(out, "CGO_ENABLED=0") {
+	if out, code := run(t, exec.Command(filepath.Join(root, "bin/pulsegate"), "version")); code != 0 ||
+		!strings.Contains(out, "CGO_ENABLED=0") {
 		t.Errorf("the program is not linked statically:\n%s", out)
 	}
 	dest := t.TempDir()
-	if out, code := run(t, script(t, "deploy/install", "DESTDIR="+dest, "PREFIX=/opt/p", "SYSCONFDIR=/opt/etc")); code != 0 {
+	if out, code := run(t, script(t, "deploy/install", "DESTDIR="+dest, "PREFIX=/opt/p",
+		"SYSCONFDIR=/opt/etc")); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 	got := files(t, dest)
@@ -80,7 +82,8 @@ func TestInstall(t *testing.T) {
 	if err != nil {
 		missing(t, "mandoc is missing: .ci/setup installs it")
 	}
-	if out, code := run(t, exec.Command("sh", "-c", `gzip -dc "$1" | "$0" -Tlint -W warning`, mandoc, filepath.Join(dest, "/opt/p/share/man/man1/pulsegate.1.gz"))); code != 0 && !strings.Contains(out, "missing date") {
+	if out, code := run(t, exec.Command("sh", "-c", `gzip -dc "$1" | "$0" -Tlint -W warning`, mandoc,
+		filepath.Join(dest, "/opt/p/share/man/man1/pulsegate.1.gz"))); code != 0 && !strings.Contains(out, "missing date") {
 		t.Errorf("mandoc:\n%s", out)
 	}
 	unit := read(t, filepath.Join(dest, "/opt/p/lib/systemd/system/pulsegate.service"))
@@ -90,7 +93,8 @@ func TestInstall(t *testing.T) {
 	// A second installation keeps the settings.
 	config := filepath.Join(dest, "/opt/etc/pulsegate/pulsegate.toml")
 	try(t, os.WriteFile(config, []byte("mine"), 0o600))
-	if out, code := run(t, script(t, "deploy/install", "DESTDIR="+dest, "PREFIX=/opt/p", "SYSCONFDIR=/opt/etc")); code != 0 || read(t, config) != "mine" {
+	if out, code := run(t, script(t, "deploy/install", "DESTDIR="+dest, "PREFIX=/opt/p", "SYSCONFDIR=/opt/etc")); code !=
+		0 || read(t, config) != "mine" {
 		t.Errorf("exit code %d, settings are %q\n%s", code, read(t, config), out)
 	}
 	if out, code := run(t, script(t, "deploy/install", "PREFIX=relative")); code != 2 {
@@ -153,7 +157,8 @@ func TestUnits(t *testing.T) {
 	}
 	// The rating of the unit is 1.2; the threshold is in tenths. The remaining exposure
 	// is the network, which the server needs.
-	if out, code := systemdAnalyze(t, "security", "--offline=true", "--threshold=12", "--no-pager", "./pulsegate.service"); code != 0 {
+	if out, code := systemdAnalyze(t, "security", "--offline=true", "--threshold=12", "--no-pager",
+		"./pulsegate.service"); code != 0 {
 		t.Errorf("security: exit code %d\n%s", code, out)
 	}
 }
@@ -169,13 +174,15 @@ func TestUnitAllows(t *testing.T) {
 		missing(t, "strace is missing: .ci/setup installs it")
 	}
 	trace := filepath.Join(t.TempDir(), "trace")
-	cmd := exec.Command(strace, "-f", "-qq", "-s", "0", "-o", trace, program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0",
+	cmd := exec.Command(strace, "-f", "-qq", "-s", "0", "-o", trace, program(t), "serve", "--addr=127.0.0.1:0",
+		"--admin-addr=127.0.0.1:0",
 		"--data="+t.TempDir(), "--config="+filepath.Join(root, "deploy/systemd/pulsegate.toml"))
 	// strace does not forward SIGTERM, so the process group gets it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s := start(t, cmd, cmd.Start)
 	// Load the server.
-	if out, code := run(t, exec.Command(program(t), "sim", "run", "--target", s.public, "--users=8", "--posts=30", "--mix=real", "--verify")); code != 0 {
+	if out, code := run(t, exec.Command(program(t), "sim", "run", "--target", s.public, "--users=8", "--posts=30",
+		"--mix=real", "--verify")); code != 0 {
 		t.Errorf("sim: exit code %d\n%s", code, out)
 	}
 	try(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM))
@@ -310,7 +317,8 @@ func TestDebianPackage(t *testing.T) {
 	if out, code := run(t, exec.Command("dpkg", "--validate-version", version[1])); code != 0 {
 		t.Errorf("version %s: %s", version[1], out)
 	}
-	if strings.Contains(control, ".invalid>") || !regexp.MustCompile(`(?m)^ Maintainer: .+ <.+@.+>$`).MatchString(control) {
+	if strings.Contains(control, ".invalid>") ||
+		!regexp.MustCompile(`(?m)^ Maintainer: .+ <.+@.+>$`).MatchString(control) {
 		t.Errorf("the maintainer has no valid address:\n%s", control)
 	}
 	if lintian, err := exec.LookPath("lintian"); err == nil {
@@ -324,7 +332,9 @@ func TestDebianPackage(t *testing.T) {
 			t.Errorf("not owned by root, or writable for others: %s", line)
 		}
 	}
-	for _, name := range []string{"./usr/bin/pulsegate", "./usr/share/man/man1/pulsegate.1.gz", "./usr/share/doc/pulsegate/copyright", "./usr/share/doc/pulsegate/THIRD-PARTY-NOTICES.gz", "./usr/share/zsh/vendor-completions/_pulsegate"} {
+	for _, name := range []string{"./usr/bin/pulsegate", "./usr/share/man/man1/pulsegate.1.gz",
+		"./usr/share/doc/pulsegate/copyright", "./usr/share/doc/pulsegate/THIRD-PARTY-NOTICES.gz",
+		"./usr/share/zsh/vendor-completions/_pulsegate"} {
 		if !strings.Contains(contents, " "+name+"\n") {
 			t.Errorf("%s is missing in\n%s", name, contents)
 		}
@@ -380,7 +390,9 @@ func testPackageLife(t *testing.T, deb string) {
 	}
 	dpkg := func(args ...string) string {
 		t.Helper()
-		out, code := run(t, exec.Command("dpkg", append([]string{"--root=" + dir, "--force-script-chrootless", "--force-depends", "--force-not-root"}, args...)...))
+		out, code := run(t,
+			exec.Command("dpkg",
+				append([]string{"--root=" + dir, "--force-script-chrootless", "--force-depends", "--force-not-root"}, args...)...))
 		if code != 0 {
 			t.Fatalf("dpkg %v: exit code %d\n%s", args, code, out)
 		}
@@ -398,7 +410,8 @@ func testPackageLife(t *testing.T, deb string) {
 	if out := dpkg("--install", deb); !strings.Contains(out, "systemctl enable --now pulsegate") {
 		t.Errorf("the installation does not print the next step:\n%s", out)
 	}
-	user := regexp.MustCompile(`(?m)^pulsegate:[^:]*:(\d+):(\d+):[^:]*:/var/lib/pulsegate:(.*)$`).FindStringSubmatch(read(t, path("etc/passwd")))
+	user := regexp.MustCompile(`(?m)^pulsegate:[^:]*:(\d+):(\d+):[^:]*:/var/lib/pulsegate:(.*)$`).
+		FindStringSubmatch(read(t, path("etc/passwd")))
 	if user == nil || user[3] != "/usr/sbin/nologin" {
 		t.Fatalf("users:\n%s", read(t, path("etc/passwd")))
 	}
@@ -408,7 +421,8 @@ func testPackageLife(t *testing.T, deb string) {
 	if got, want := owner("etc/pulsegate"), "0:"+user[2]+" 0750"; got != want {
 		t.Errorf("the settings directory has %s, want %s", got, want)
 	}
-	for _, link := range []string{"etc/systemd/system/multi-user.target.wants/pulsegate.service", "etc/systemd/system/sockets.target.wants/pulsegate.socket"} {
+	for _, link := range []string{"etc/systemd/system/multi-user.target.wants/pulsegate.service",
+		"etc/systemd/system/sockets.target.wants/pulsegate.socket"} {
 		if _, err := os.Lstat(path(link)); err == nil {
 			t.Errorf("the installation enables %s", link)
 		}

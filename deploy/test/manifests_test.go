@@ -144,7 +144,8 @@ func overlays() map[string][]string {
 		"base":                {"StatefulSet"},
 		"overlays/monitoring": {"StatefulSet", "PrometheusRule", "ServiceMonitor"},
 		"overlays/openshift":  {"StatefulSet", "PrometheusRule", "Route", "ServiceMonitor"},
-		"overlays/postgres":   {"Cluster", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PrometheusRule", "ServiceMonitor"},
+		"overlays/postgres": {"Cluster", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PrometheusRule",
+			"ServiceMonitor"},
 	}
 }
 
@@ -182,7 +183,8 @@ func TestSelectors(t *testing.T) {
 		if m.deployed.Name != "" {
 			controller = m.deployed.Spec.Selector
 		} else if m.stateful.Spec.ServiceName != pods {
-			t.Errorf("the StatefulSet's Service is %s, want %s, which provides the pod's DNS name", m.stateful.Spec.ServiceName, pods)
+			t.Errorf("the StatefulSet's Service is %s, want %s, which provides the pod's DNS name",
+				m.stateful.Spec.ServiceName, pods)
 		}
 		selectors := map[string]map[string]string{
 			"the controller":          controller.MatchLabels,
@@ -210,7 +212,8 @@ func TestSelectors(t *testing.T) {
 			}
 		}
 		if !slices.Equal(found, []string{pods}) {
-			t.Errorf("the ServiceMonitor selects the Services %q, want only the one that includes pods that are not ready", found)
+			t.Errorf("the ServiceMonitor selects the Services %q, want only the one that includes pods that are not ready",
+				found)
 			return
 		}
 		if got := m.services[found[0]].Labels[m.monitor.Spec.JobLabel]; got != "pulsegate" {
@@ -240,7 +243,8 @@ func TestPorts(t *testing.T) {
 		if m.inputs {
 			for _, name := range []string{"mqtt", "mllp"} {
 				settings[name] = "PULSEGATE_" + strings.ToUpper(name) + "_ADDR"
-				if !slices.ContainsFunc(m.services["pulsegate"].Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == name }) {
+				if !slices.ContainsFunc(m.services["pulsegate"].Spec.Ports,
+					func(p corev1.ServicePort) bool { return p.Name == name }) {
 					t.Errorf("the public Service does not have the port %s", name)
 				}
 			}
@@ -256,7 +260,8 @@ func TestPorts(t *testing.T) {
 		for name, s := range m.services {
 			for _, p := range s.Spec.Ports {
 				if ports[p.TargetPort.StrVal] == 0 || p.Name != p.TargetPort.StrVal {
-					t.Errorf("the Service %s forwards its port %s to %s, which the container does not have", name, p.Name, p.TargetPort.String())
+					t.Errorf("the Service %s forwards its port %s to %s, which the container does not have", name, p.Name,
+						p.TargetPort.String())
 				}
 				if name == "pulsegate" && p.Name == "admin" {
 					t.Error("the public Service has the admin port")
@@ -274,7 +279,8 @@ func TestPorts(t *testing.T) {
 			}) {
 				t.Errorf("the Route forwards to %s, %s, which does not exist", r.Spec.To.Name, r.Spec.Port.TargetPort.String())
 			}
-			if r.Spec.TLS == nil || r.Spec.TLS.Termination == routev1.TLSTerminationEdge || r.Spec.TLS.InsecureEdgeTerminationPolicy == routev1.InsecureEdgeTerminationPolicyAllow {
+			if r.Spec.TLS == nil || r.Spec.TLS.Termination == routev1.TLSTerminationEdge ||
+				r.Spec.TLS.InsecureEdgeTerminationPolicy == routev1.InsecureEdgeTerminationPolicyAllow {
 				t.Error("the Route forwards tokens and health data without TLS")
 			}
 		}
@@ -309,7 +315,8 @@ func TestNetworkPolicy(t *testing.T) {
 				t.Fatalf("a rule does not have exactly one port and at least one peer: %+v", rule)
 			}
 			for _, from := range rule.From {
-				if from.NamespaceSelector == nil || from.IPBlock != nil || len(from.NamespaceSelector.MatchExpressions) > 0 || len(from.NamespaceSelector.MatchLabels) != 1 {
+				if from.NamespaceSelector == nil || from.IPBlock != nil || len(from.NamespaceSelector.MatchExpressions) > 0 ||
+					len(from.NamespaceSelector.MatchLabels) != 1 {
 					t.Errorf("a peer is not selected by one label of its namespace: %+v", from)
 					continue
 				}

@@ -62,7 +62,8 @@ func TestPod(t *testing.T) {
 		}
 		newToken := c.newToken(t, "2")
 		await(t, "the new token", func() bool { code, _ := post(t, inside, public, newToken); return code == 200 })
-		await(t, "the revocation of the old token", func() bool { code, _ := post(t, inside, public, oldToken); return code == 401 })
+		await(t, "the revocation of the old token",
+			func() bool { code, _ := post(t, inside, public, oldToken); return code == 401 })
 	})
 }
 
@@ -89,7 +90,8 @@ func newPod(t *testing.T, m *manifests) *pod {
 	c := newContainer(t)
 	security := m.pod().Spec.SecurityContext
 	if security.RunAsUser != nil {
-		c.plan.UID, c.plan.GID, c.plan.Groups = int(*security.RunAsUser), int(*security.RunAsGroup), []int{int(*security.FSGroup)}
+		c.plan.UID, c.plan.GID, c.plan.Groups = int(*security.RunAsUser), int(*security.RunAsGroup),
+			[]int{int(*security.FSGroup)}
 	} else {
 		// OpenShift assigns a user and an fsGroup from the project's range.
 		c.plan.Groups = []int{c.plan.UID}
@@ -135,7 +137,8 @@ func (p *pod) secrets(t *testing.T, m *manifests) (token string) {
 func (p *pod) newToken(t *testing.T, version string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")
-	create := exec.Command(program(t), "token", "create", "--file", file, "--audit", "", "--gateway", "bed-7", "--rights", "write,read")
+	create := exec.Command(program(t), "token", "create", "--file", file, "--audit", "", "--gateway", "bed-7", "--rights",
+		"write,read")
 	token, err := create.Output()
 	if err != nil {
 		t.Fatalf("token create: %v", err)

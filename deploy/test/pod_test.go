@@ -31,7 +31,8 @@ func TestPodSecurity(t *testing.T) {
 		if c := m.container().SecurityContext; c.ReadOnlyRootFilesystem == nil || !*c.ReadOnlyRootFilesystem {
 			t.Error("the root file system is writable")
 		}
-		if a := pod.Spec.AutomountServiceAccountToken; a == nil || *a || m.account.AutomountServiceAccountToken == nil || *m.account.AutomountServiceAccountToken {
+		if a := pod.Spec.AutomountServiceAccountToken; a == nil || *a || m.account.AutomountServiceAccountToken == nil ||
+			*m.account.AutomountServiceAccountToken {
 			t.Error("the pod gets a service account token, which it does not need")
 		}
 		if l := pod.Spec.EnableServiceLinks; l == nil || *l {
@@ -75,7 +76,8 @@ func TestProbes(t *testing.T) {
 				t.Errorf("the %s probe is answered %d %s", tt.name, status, body)
 			}
 		}
-		if patience := time.Duration(c.LivenessProbe.PeriodSeconds*c.LivenessProbe.FailureThreshold) * time.Second; patience < time.Minute {
+		if patience := time.Duration(c.LivenessProbe.PeriodSeconds*c.LivenessProbe.FailureThreshold) *
+			time.Second; patience < time.Minute {
 			t.Errorf("a server that does not answer for %v is killed, want at least a minute", patience)
 		}
 	})

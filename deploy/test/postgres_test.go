@@ -78,7 +78,8 @@ func TestDatabase(t *testing.T) {
 	store, err := url.Parse(m.settings.Data["PULSEGATE_STORE"])
 	try(t, err)
 	db := spec.Bootstrap.InitDB
-	if store.Host != m.database.Name+"-rw" || store.User.String() != db.Owner || store.Path != "/"+db.Database || store.Query().Get("sslmode") != "verify-full" {
+	if store.Host != m.database.Name+"-rw" || store.User.String() != db.Owner || store.Path != "/"+db.Database ||
+		store.Query().Get("sslmode") != "verify-full" {
 		t.Errorf("the servers connect to %s", store)
 	}
 	secrets := map[string]string{}
@@ -95,7 +96,8 @@ func TestDatabase(t *testing.T) {
 		m.settings.Data["PGPASSFILE"]:       m.database.Name + "-app",
 		m.settings.Data["PULSEGATE_TOKENS"]: "pulsegate-tokens",
 	} {
-		i := slices.IndexFunc(m.container().VolumeMounts, func(v corev1.VolumeMount) bool { return strings.HasPrefix(path, v.MountPath+"/") })
+		i := slices.IndexFunc(m.container().VolumeMounts,
+			func(v corev1.VolumeMount) bool { return strings.HasPrefix(path, v.MountPath+"/") })
 		if i < 0 || secrets[m.container().VolumeMounts[i].Name] != secret {
 			t.Errorf("%s is not in the secret %s", path, secret)
 		}
@@ -108,7 +110,8 @@ func TestDatabase(t *testing.T) {
 		t.Errorf("what is remembered, in %q, does not survive the container", remembered)
 	}
 	for _, v := range m.pod().Spec.Volumes {
-		if limit := m.container().Resources.Limits.StorageEphemeral(); v.EmptyDir != nil && v.EmptyDir.SizeLimit.Cmp(*limit) >= 0 {
+		if limit := m.container().Resources.Limits.StorageEphemeral(); v.EmptyDir != nil &&
+			v.EmptyDir.SizeLimit.Cmp(*limit) >= 0 {
 			t.Errorf("the volume %s may have %v, and the container has %v", v.Name, v.EmptyDir.SizeLimit, limit)
 		}
 	}
@@ -120,7 +123,9 @@ func TestDatabase(t *testing.T) {
 		}
 	}
 	store.Host, store.RawQuery = "127.0.0.1:1", "sslmode=disable"
-	serve.Env = append(serve.Env, "PULSEGATE_STORE="+store.String(), "PULSEGATE_INSECURE=true", "PULSEGATE_ADDR=127.0.0.1:0", "PULSEGATE_ADMIN_ADDR=127.0.0.1:0", "PULSEGATE_AUDIT=", "PULSEGATE_REMEMBER_DIR="+t.TempDir())
+	serve.Env = append(serve.Env, "PULSEGATE_STORE="+store.String(), "PULSEGATE_INSECURE=true",
+		"PULSEGATE_ADDR=127.0.0.1:0", "PULSEGATE_ADMIN_ADDR=127.0.0.1:0", "PULSEGATE_AUDIT=",
+		"PULSEGATE_REMEMBER_DIR="+t.TempDir())
 	if out, code := run(t, serve); code != 1 || !strings.Contains(out, "open database") {
 		t.Errorf("serve without a database: exit code %d, want 1\n%s", code, out)
 	}
@@ -134,10 +139,12 @@ func TestServersSpread(t *testing.T) {
 	if d.Spec.Replicas != nil {
 		t.Errorf("the Deployment has %d replicas, which each apply would set again", *d.Spec.Replicas)
 	}
-	if s.ScaleTargetRef.Kind != "Deployment" || s.ScaleTargetRef.Name != d.Name || s.ScaleTargetRef.APIVersion != "apps/v1" {
+	if s.ScaleTargetRef.Kind != "Deployment" || s.ScaleTargetRef.Name != d.Name ||
+		s.ScaleTargetRef.APIVersion != "apps/v1" {
 		t.Errorf("the autoscaler scales %+v", s.ScaleTargetRef)
 	}
-	if s.MinReplicas == nil || *s.MinReplicas < 3 || len(s.Metrics) != 1 || s.Metrics[0].Resource == nil || s.Metrics[0].Resource.Name != corev1.ResourceCPU {
+	if s.MinReplicas == nil || *s.MinReplicas < 3 || len(s.Metrics) != 1 || s.Metrics[0].Resource == nil ||
+		s.Metrics[0].Resource.Name != corev1.ResourceCPU {
 		t.Errorf("the autoscaler is %+v, want three servers at least, by CPU", s)
 	}
 	if r := d.Spec.Strategy.RollingUpdate; r == nil || r.MaxUnavailable.IntValue() != 0 || r.MaxSurge.IntValue() != 1 {
@@ -150,7 +157,8 @@ func TestServersSpread(t *testing.T) {
 			t.Errorf("the spread over %s does not select the pod", c.TopologyKey)
 		}
 	}
-	want := map[string]corev1.UnsatisfiableConstraintAction{"kubernetes.io/hostname": corev1.DoNotSchedule, "topology.kubernetes.io/zone": corev1.ScheduleAnyway}
+	want := map[string]corev1.UnsatisfiableConstraintAction{"kubernetes.io/hostname": corev1.DoNotSchedule,
+		"topology.kubernetes.io/zone": corev1.ScheduleAnyway}
 	if !maps.Equal(keys, want) {
 		t.Errorf("servers are spread over %v, want %v", keys, want)
 	}
@@ -170,7 +178,8 @@ func checkDatabaseEgress(t *testing.T, m *manifests) {
 	}
 	slices.Sort(to)
 	instances := "cnpg.io/cluster=" + m.database.Name
-	if want := []string{instances + " 5432", "kubernetes.io/metadata.name=kube-system 53", "kubernetes.io/metadata.name=kube-system 53"}; !slices.Equal(to, want) {
+	if want := []string{instances + " 5432", "kubernetes.io/metadata.name=kube-system 53",
+		"kubernetes.io/metadata.name=kube-system 53"}; !slices.Equal(to, want) {
 		t.Errorf("the servers may connect to %q, want %q", to, want)
 	}
 	var from []string
@@ -182,7 +191,8 @@ func checkDatabaseEgress(t *testing.T, m *manifests) {
 		}
 	}
 	slices.Sort(from)
-	want := []string{"app.kubernetes.io/name=pulsegate 5432", instances + " 5432", instances + " 8000", "kubernetes.io/metadata.name=cnpg-system 5432",
+	want := []string{"app.kubernetes.io/name=pulsegate 5432", instances + " 5432", instances + " 8000",
+		"kubernetes.io/metadata.name=cnpg-system 5432",
 		"kubernetes.io/metadata.name=cnpg-system 8000", "kubernetes.io/metadata.name=monitoring 9187"}
 	if !slices.Equal(from, want) || m.guard.Spec.PodSelector.MatchLabels["cnpg.io/cluster"] != m.database.Name {
 		t.Errorf("the database accepts %q, want %q", from, want)

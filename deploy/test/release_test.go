@@ -54,7 +54,8 @@ func TestRelease(t *testing.T) {
 	zip, err := gzip.NewReader(strings.NewReader(read(t, filepath.Join(one, name+".tar.gz"))))
 	try(t, err)
 	archive := untar(t, zip)
-	for _, file := range []string{"README.md", "docs/tls.md", "docs/adr/0001-pebble.md", "LICENSE", "THIRD-PARTY-NOTICES", "pulsegate.1", "completions/pulsegate.zsh",
+	for _, file := range []string{"README.md", "docs/tls.md", "docs/adr/0001-pebble.md", "LICENSE", "THIRD-PARTY-NOTICES",
+		"pulsegate.1", "completions/pulsegate.zsh",
 		"grafana-dashboard.json", "grafana-device.json", "grafana-patient.json"} {
 		if len(archive[name+"/"+file].text) == 0 {
 			t.Errorf("%s is missing in the archive", file)
@@ -76,7 +77,8 @@ func TestRelease(t *testing.T) {
 	for _, p := range list.Packages {
 		licences[p.Name] = p.LicenseDeclared
 	}
-	for _, module := range []string{"github.com/pulsegate/pulsegate", "stdlib", "github.com/cockroachdb/pebble/v2", "golang.org/x/sys"} {
+	for _, module := range []string{"github.com/pulsegate/pulsegate", "stdlib", "github.com/cockroachdb/pebble/v2",
+		"golang.org/x/sys"} {
 		if licences[module] == "" {
 			t.Errorf("the SBOM lacks %s, or its licence", module)
 		}
@@ -119,10 +121,13 @@ func checkImage(t *testing.T, path string, program []byte) {
 	img, err := readImage()
 	try(t, err)
 	got := config.Config
-	if got.User != img.User || !slices.Equal(got.Env, img.Env) || !slices.Equal(got.Entrypoint, img.Entry) || !slices.Equal(got.Cmd, img.Cmd) || got.WorkingDir != img.Dir || got.StopSignal != img.Stop || !slices.Equal(got.Healthcheck.Test, img.Health.Test) {
+	if got.User != img.User || !slices.Equal(got.Env, img.Env) || !slices.Equal(got.Entrypoint, img.Entry) ||
+		!slices.Equal(got.Cmd, img.Cmd) || got.WorkingDir != img.Dir || got.StopSignal != img.Stop ||
+		!slices.Equal(got.Healthcheck.Test, img.Health.Test) {
 		t.Errorf("the image is configured as %+v, the Dockerfile says %+v", got, img)
 	}
-	if got.Labels["org.opencontainers.image.version"] != "1.2.3" || len(got.Labels["org.opencontainers.image.revision"]) != 40 {
+	if got.Labels["org.opencontainers.image.version"] != "1.2.3" ||
+		len(got.Labels["org.opencontainers.image.revision"]) != 40 {
 		t.Errorf("labels: %v", got.Labels)
 	}
 	zip, err := gzip.NewReader(bytes.NewReader(blob(manifest.Layers[0], nil)))
@@ -139,7 +144,8 @@ func checkImage(t *testing.T, path string, program []byte) {
 	if f := root["var/lib/pulsegate/"]; f.Uid != 65532 || f.Gid != 0 || f.Mode != 0o770 {
 		t.Errorf("the volume is %+v", f.Header)
 	}
-	if certificates := root["etc/ssl/certs/ca-certificates.crt"].text; bytes.Count(certificates, []byte("BEGIN CERTIFICATE")) < 50 {
+	if certificates := root["etc/ssl/certs/ca-certificates.crt"].text; bytes.Count(certificates,
+		[]byte("BEGIN CERTIFICATE")) < 50 {
 		t.Error("the image has hardly any CA certificates")
 	}
 }

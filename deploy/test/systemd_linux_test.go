@@ -46,14 +46,18 @@ func startSystemd(t *testing.T, addr string) *systemd {
 	s := &systemd{t: t, dir: t.TempDir()}
 	// Only the program, the user and the times differ from those of an installation.
 	for name, text := range map[string]string{
-		"pulsegate.service": strings.ReplaceAll(read(t, filepath.Join(root, "deploy/systemd/pulsegate.service")), "/usr/bin/pulsegate", "/run/pulsegate"),
-		"test.conf": fmt.Sprintf("[Unit]\nDefaultDependencies=no\n[Service]\nUser=nobody\nGroup=nogroup\nRestartSec=100ms\nWatchdogSec=3\n"+
-			"StandardError=append:%s\nExecStart=\nExecStart=/run/pulsegate serve --addr=%s --admin-addr=\n", filepath.Join(s.dir, "log"), addr),
+		"pulsegate.service": strings.ReplaceAll(read(t, filepath.Join(root, "deploy/systemd/pulsegate.service")),
+			"/usr/bin/pulsegate", "/run/pulsegate"),
+		"test.conf": fmt.Sprintf(
+			"[Unit]\nDefaultDependencies=no\n[Service]\nUser=nobody\nGroup=nogroup\nRestartSec=100ms\nWatchdogSec=3\n"+
+				"StandardError=append:%s\nExecStart=\nExecStart=/run/pulsegate serve --addr=%s --admin-addr=\n",
+			filepath.Join(s.dir, "log"), addr),
 	} {
 		try(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644))
 	}
 	s.cmd = exec.Command("/bin/sh", "-c", boot, "sh", program(t), s.dir)
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWCGROUP, Pdeathsig: syscall.SIGKILL}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID |
+		syscall.CLONE_NEWCGROUP, Pdeathsig: syscall.SIGKILL}
 	var console bytes.Buffer
 	s.cmd.Stdout, s.cmd.Stderr = &console, &console
 	try(t, s.cmd.Start())
@@ -122,7 +126,8 @@ func (s *systemd) pid() (found int) {
 	s.await("the server's process is found", func() bool {
 		inside := s.property("MainPID")
 		// pgrep fails if there is no such process yet.
-		out, _ := exec.Command("pgrep", "--ns", strconv.Itoa(s.cmd.Process.Pid), "--nslist", "pid", "-f", "^/run/pulsegate serve").Output()
+		out, _ := exec.Command("pgrep", "--ns", strconv.Itoa(s.cmd.Process.Pid), "--nslist", "pid", "-f",
+			"^/run/pulsegate serve").Output()
 		for pid := range strings.FieldsSeq(string(out)) {
 			status, _ := os.ReadFile(filepath.Join("/proc", pid, "status")) // it may have ended
 			for line := range strings.Lines(string(status)) {
@@ -152,7 +157,8 @@ func TestRestarts(t *testing.T) {
 	try(t, held.Close())
 	s.awaitActive(starts)
 
-	if limits := read(t, fmt.Sprintf("/proc/%d/limits", s.pid())); !strings.Contains(limits, "Max core file size        0                    0 ") {
+	if limits := read(t, fmt.Sprintf("/proc/%d/limits", s.pid())); !strings.Contains(limits,
+		"Max core file size        0                    0 ") {
 		t.Errorf("a core dump would hold readings:\n%s", limits)
 	}
 	for _, signal := range []syscall.Signal{syscall.SIGABRT, syscall.SIGSEGV} {
@@ -183,8 +189,10 @@ func TestRestarts(t *testing.T) {
 	if out, err := s.try("start", "pulsegate.service"); err == nil {
 		t.Errorf("the server starts with a wrong setting: %s", out)
 	}
-	if state, status, n := s.property("ActiveState"), s.property("ExecMainStatus"), s.restarts(); state != "failed" || status != "64" || n != 0 {
-		t.Errorf("after wrong usage the service is %s with status %s and %d restarts, want failed, 64 and 0", state, status, n)
+	if state, status, n := s.property("ActiveState"), s.property("ExecMainStatus"), s.restarts(); state != "failed" ||
+		status != "64" || n != 0 {
+		t.Errorf("after wrong usage the service is %s with status %s and %d restarts, want failed, 64 and 0",
+			state, status, n)
 	}
 }
 

@@ -18,7 +18,8 @@ func badInput(t *testing.T, name string, cells int) (rows [][]string) {
 	lines := strings.Split(section, "\n")
 	for i, line := range lines {
 		row := strings.Split(line, "|")
-		if len(row) != cells+2 || i+1 < len(lines) && strings.HasPrefix(lines[i+1], "|---") || strings.HasPrefix(line, "|---") {
+		if len(row) != cells+2 || i+1 < len(lines) && strings.HasPrefix(lines[i+1], "|---") ||
+			strings.HasPrefix(line, "|---") {
 			continue
 		}
 		row = row[1 : cells+1]
@@ -57,10 +58,13 @@ func TestMappingBadInput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mappings.toml")
 	writeFile(t, file, "[[mapping]]\n"+scale+"[[mapping]]\nname = \"cuff\"\ndevice = \"/id\"\ndecode = "+cuff)
 	s := serve(t, "--mapping="+file)
-	titles := map[string]string{"400": "malformed-body|The body is not valid", "422": "invalid-reading|The reading is not acceptable"}
+	titles := map[string]string{"400": "malformed-body|The body is not valid",
+		"422": "invalid-reading|The reading is not acceptable"}
 	for _, row := range badInput(t, "docs/mappings.md", 4) {
 		kind, title, _ := strings.Cut(titles[row[2]], "|")
-		want := fmt.Sprintf(`%[1]s {"type":"https://github.com/pulsegate/pulsegate/blob/main/docs/problems.md#%[2]s","title":"%[3]s","status":%[1]s,%[4]s}`+"\n", row[2], kind, title, row[3])
+		want := fmt.Sprintf(
+			`%[1]s {"type":"https://github.com/pulsegate/pulsegate/blob/main/docs/problems.md#%[2]s","title":"%[3]s",`+
+				`"status":%[1]s,%[4]s}`+"\n", row[2], kind, title, row[3])
 		if got := answer(t, s.url+"/v1/mapped/"+row[0], row[1]); got != want {
 			t.Errorf("%s %s is answered\n%swant\n%s", row[0], row[1], got, want)
 		}
@@ -77,7 +81,8 @@ func TestInfluxBadInput(t *testing.T) {
 	r := reader{url: s.url}
 	check := func(query, body, status, message string) {
 		t.Helper()
-		for path, form := range map[string]string{"/write": `%s {"error":%q}`, "/api/v2/write": `%s {"code":"invalid","message":%q}`} {
+		for path, form := range map[string]string{"/write": `%s {"error":%q}`,
+			"/api/v2/write": `%s {"code":"invalid","message":%q}`} {
 			if got, want := answer(t, s.url+path+"?"+query, body), fmt.Sprintf(form+"\n", status, message); got != want {
 				t.Errorf("%s?%s %s is answered\n%swant\n%s", path, query, body, got, want)
 			}
@@ -99,15 +104,16 @@ func TestInfluxBadInput(t *testing.T) {
 	}
 }
 
-// Bad mappings and files are answered as the tables of docs/importing.md say, with a mapping of the page. Only a file without a
-// value is no error: its summary says so.
+// Bad mappings and files are answered as the tables of docs/importing.md say, with a mapping of the page. Only a file
+// without a value is no error: its summary says so.
 func TestImportBadInput(t *testing.T) {
 	t.Parallel()
 	_, mapping, _ := strings.Cut(page(t, "docs/importing.md"), "For CSV it has `source = \"csv\"`:\n\n```toml\n")
 	mapping, _, _ = strings.Cut(mapping, "```")
 	check := func(want, file string, flags ...string) {
 		t.Helper()
-		out, err := exec.Command(program, append([]string{"import", file, "--device=d", "--dry-run"}, flags...)...).CombinedOutput()
+		out, err := exec.Command(program, append([]string{"import", file, "--device=d", "--dry-run"}, flags...)...).
+			CombinedOutput()
 		if !strings.Contains(string(out), want) || (err == nil) != strings.Contains(want, "values=0") {
 			t.Errorf("%s: %v: import prints\n%swant %s", flags, err, out, want)
 		}

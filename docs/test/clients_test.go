@@ -156,8 +156,10 @@ func testClient(t *testing.T, command []string) {
 	const one = `{"device":"ppg-1","time":"2026-11-21T10:00:00+02:00","heart_rate_bpm":140.5}`
 	run(one, "stored\n", "send")
 	run(one, "duplicate\n", "send")
-	run(strings.Replace(one, "140.5", "60", 1), "conflict: heart_rate_bpm contradicts the stored value\nexit status 1\n", "send")
-	run("["+one+`,{"device":"ppg-1","time":1795300000000,"spo2_pct":97},{"device":"ppg-1","time":1795300000000,"spo2_pct":300}]`,
+	run(strings.Replace(one, "140.5", "60", 1), "conflict: heart_rate_bpm contradicts the stored value\nexit status 1\n",
+		"send")
+	run("["+one+`,{"device":"ppg-1","time":1795300000000,"spo2_pct":97},{"device":"ppg-1","time":1795300000000,`+
+		`"spo2_pct":300}]`,
 		"stored 1, duplicate 1\nrejected 2: spo2_pct outside the accepted range 2 to 100 %\n", "send")
 	var many strings.Builder
 	for i := range 250 { // three pages

@@ -30,9 +30,11 @@ var (
 
 // explained are the warnings of HL7's validator that remain, with the reason.
 var explained = []struct{ part, why string }{
-	{"all observations should have a performer", "a recommendation; who performed a measurement is not known to Pulsegate"},
+	{"all observations should have a performer",
+		"a recommendation; who performed a measurement is not known to Pulsegate"},
 	{"dom-6", "a recommendation; a narrative would repeat the values as text"},
-	{"None of the codings provided are in the value set 'Vital Signs'", "the profiles ask for these codes, and the value set of the base profile does not list them"},
+	{"None of the codings provided are in the value set 'Vital Signs'",
+		"the profiles ask for these codes, and the value set of the base profile does not list them"},
 }
 
 // conformanceDevices have names that are ids, names that are escaped, and one that is too long for an id.
@@ -154,7 +156,8 @@ func TestConformance(t *testing.T) {
 	control := len(resources)
 	resources = append(resources, strings.Replace(first(t, resources, `"hr-`), `"code":"/min"`, `"code":"bpm"`, 1))
 
-	cmd := exec.Command("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(libraries, "*"), "validator/Validate.java")
+	cmd := exec.Command("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(libraries, "*"),
+		"validator/Validate.java")
 	cmd.Stdin = strings.NewReader(strings.Join(resources, "\n") + "\n")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -215,26 +218,33 @@ func (s *server) removals(t *testing.T, since string) (resources []string, next 
 // conformanceData assigns the device to patient P-i and stores readings of it: the least and greatest
 // values, and others.
 func (s *server) conformanceData(t *testing.T, i int, device string) {
-	assign := exec.Command(program, "subject", "assign", "--target", s.admin, "--device", device, "--subject", fmt.Sprintf("P-%d", i), "--from", "2026-01-01T00:00:00Z")
+	assign := exec.Command(program, "subject", "assign", "--target", s.admin, "--device", device, "--subject",
+		fmt.Sprintf("P-%d", i), "--from", "2026-01-01T00:00:00Z")
 	if out, err := assign.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	offsets := []string{"Z", "+14:00", "-12:00", "+05:45", "-00:30"}
 	values := []string{
 		`"systolic_mmhg":40,"diastolic_mmhg":20,"spo2_pct":2,"heart_rate_bpm":20,"resting_heart_rate_bpm":20,` +
-			`"respiratory_rate_bpm":1,"body_temperature_c":20,"body_weight_kg":0.2,"glucose_mg_dl":10,"glucose_mmol_l":0.5,"pulse_rate_bpm":20,"rmssd_ms":0,"skin_delta_c":-5`,
+			`"respiratory_rate_bpm":1,"body_temperature_c":20,"body_weight_kg":0.2,"glucose_mg_dl":10,"glucose_mmol_l":0.5,` +
+			`"pulse_rate_bpm":20,"rmssd_ms":0,"skin_delta_c":-5`,
 		`"systolic_mmhg":300,"diastolic_mmhg":250,"spo2_pct":100,"heart_rate_bpm":300,"resting_heart_rate_bpm":300,` +
-			`"respiratory_rate_bpm":150,"body_temperature_c":46,"body_weight_kg":650,"glucose_mg_dl":1000,"glucose_mmol_l":56,"pulse_rate_bpm":300,"rmssd_ms":500,"skin_delta_c":5`,
+			`"respiratory_rate_bpm":150,"body_temperature_c":46,"body_weight_kg":650,"glucose_mg_dl":1000,"glucose_mmol_l":56,` +
+			`"pulse_rate_bpm":300,"rmssd_ms":500,"skin_delta_c":5`,
 		`"systolic_mmhg":120.25,"diastolic_mmhg":80.5,"spo2_pct":97.01,"heart_rate_bpm":54.9,"resting_heart_rate_bpm":50.1,` +
-			`"respiratory_rate_bpm":14.25,"body_temperature_c":36.65,"body_weight_kg":81.205,"glucose_mg_dl":99.5,"glucose_mmol_l":5.51,"pulse_rate_bpm":54.9,"rmssd_ms":42.5,"skin_delta_c":-0.375`,
+			`"respiratory_rate_bpm":14.25,"body_temperature_c":36.65,"body_weight_kg":81.205,"glucose_mg_dl":99.5,` +
+			`"glucose_mmol_l":5.51,"pulse_rate_bpm":54.9,"rmssd_ms":42.5,"skin_delta_c":-0.375`,
 		`"spo2_pct":90`, `"systolic_mmhg":121,"diastolic_mmhg":81`, `"heart_rate_bpm":70`, `"resting_heart_rate_bpm":60.01`,
-		`"respiratory_rate_bpm":14,"body_temperature_c":36.6`, `"body_weight_kg":3.5`, `"glucose_mg_dl":99,"pulse_rate_bpm":61`, `"glucose_mmol_l":5,"rmssd_ms":0.5,"skin_delta_c":0`,
+		`"respiratory_rate_bpm":14,"body_temperature_c":36.6`, `"body_weight_kg":3.5`,
+		`"glucose_mg_dl":99,"pulse_rate_bpm":61`, `"glucose_mmol_l":5,"rmssd_ms":0.5,"skin_delta_c":0`,
 	}
 	var body strings.Builder
 	for n := range *conformanceReadings {
-		at := time.Date(2026, 10, 1, 0, 0, 0, n*7%1000*int(time.Millisecond), time.UTC).Add(time.Duration(n) * 61 * time.Second)
+		at := time.Date(2026, 10, 1, 0, 0, 0, n*7%1000*int(time.Millisecond), time.UTC).
+			Add(time.Duration(n) * 61 * time.Second)
 		offset := offsets[(n+i)%len(offsets)]
-		fmt.Fprintf(&body, `{"device":%q,"time":"%s%s",%s}`+"\n", device, at.Format("2006-01-02T15:04:05.000"), offset, values[(n+2*i)%len(values)])
+		fmt.Fprintf(&body, `{"device":%q,"time":"%s%s",%s}`+"\n", device, at.Format("2006-01-02T15:04:05.000"), offset,
+			values[(n+2*i)%len(values)])
 	}
 	resp, err := http.Post(s.url+"/v1/readings", "application/x-ndjson", strings.NewReader(body.String()))
 	try(t, err)
@@ -273,8 +283,10 @@ func kindOf(t *testing.T, text string) string {
 	if r.ResourceType == "Observation" {
 		sign, _, _ := strings.Cut(r.ID, "-")
 		return "Observation: " + map[string]string{
-			"bp": "blood pressure", "spo2": "SpO2", "hr": "heart rate", "rhr": "resting heart rate", "resp": "respiratory rate", "temp": "body temperature", "wt": "body weight",
-			"glu": "glucose in mg/dL", "glum": "glucose in mmol/L", "pr": "pulse rate", "s80t7cc4t": "sign of the user's own, with LOINC code", "sreljkib0": "sign of the user's own",
+			"bp": "blood pressure", "spo2": "SpO2", "hr": "heart rate", "rhr": "resting heart rate", "resp": "respiratory rate",
+			"temp": "body temperature", "wt": "body weight",
+			"glu": "glucose in mg/dL", "glum": "glucose in mmol/L", "pr": "pulse rate",
+			"s80t7cc4t": "sign of the user's own, with LOINC code", "sreljkib0": "sign of the user's own",
 		}[sign]
 	}
 	return r.ResourceType
@@ -294,7 +306,9 @@ func first(t *testing.T, resources []string, part string) string {
 // writeConformance writes the figures into the page.
 func writeConformance(t *testing.T, kinds map[string]int, warnings []int) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Written by `make conformance` on %s, with HAPI FHIR 8.4.0 and %s.\n\n| resource | validated | errors |\n|---|--:|--:|\n", time.Now().UTC().Format(time.DateOnly), runtime.Version())
+	fmt.Fprintf(&b,
+		"Written by `make conformance` on %s, with HAPI FHIR 8.4.0 and %s.\n\n| resource | validated | errors |\n"+
+			"|---|--:|--:|\n", time.Now().UTC().Format(time.DateOnly), runtime.Version())
 	total := 0
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		fmt.Fprintf(&b, "| %s | %d | 0 |\n", kind, kinds[kind])

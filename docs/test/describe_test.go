@@ -25,9 +25,11 @@ import (
 func registerTexts() {
 	// Files, and texts whose lines are described by contentSchema, see checkLines.
 	for _, mediaType := range []string{
-		"application/x-ndjson", "text/event-stream", "text/csv", "text/html", "text/css", "text/javascript", "image/svg+xml", "application/vnd.apache.parquet",
+		"application/x-ndjson", "text/event-stream", "text/csv", "text/html", "text/css", "text/javascript", "image/svg+xml",
+		"application/vnd.apache.parquet",
 	} {
-		openapi3filter.RegisterBodyDecoder(mediaType, func(body io.Reader, _ http.Header, _ *openapi3.SchemaRef, _ openapi3filter.EncodingFn) (any, error) {
+		openapi3filter.RegisterBodyDecoder(mediaType, func(body io.Reader, _ http.Header, _ *openapi3.SchemaRef,
+			_ openapi3filter.EncodingFn) (any, error) {
 			text, err := io.ReadAll(body)
 			return string(text), err
 		})
@@ -138,7 +140,8 @@ func (b *recorder) compare() {
 		r.Body = io.NopCloser(bytes.NewReader(b.sent))
 		r.ContentLength = int64(len(b.sent))
 		for _, err := range b.d.compare(r, b.resp, b.got.Bytes()) {
-			b.d.t.Errorf("%s %s %.300s\nanswered %s %v\n%.500s\n%v", r.Method, r.URL.RequestURI(), b.sent, b.resp.Status, b.resp.Header, b.got.String(), err)
+			b.d.t.Errorf("%s %s %.300s\nanswered %s %v\n%.500s\n%v", r.Method, r.URL.RequestURI(), b.sent, b.resp.Status,
+				b.resp.Header, b.got.String(), err)
 		}
 	})
 }
@@ -153,7 +156,8 @@ type problem struct {
 func (d *description) compare(r *http.Request, resp *http.Response, body []byte) (differences []error) {
 	differ := func(format string, args ...any) { differences = append(differences, fmt.Errorf(format, args...)) }
 	// The prompt of a shell follows on a line of its own.
-	if strings.HasSuffix(resp.Header.Get("Content-Type"), "json") && resp.Header.Get("Content-Encoding") == "" && len(body) > 0 &&
+	if strings.HasSuffix(resp.Header.Get("Content-Type"), "json") && resp.Header.Get("Content-Encoding") == "" &&
+		len(body) > 0 &&
 		(body[len(body)-1] != '\n' || bytes.HasSuffix(body, []byte("\n\n"))) {
 		differ("the answer does not end with one newline")
 	}
@@ -180,7 +184,8 @@ func (d *description) compare(r *http.Request, resp *http.Response, body []byte)
 	d.seen.add(route.Path, resp.StatusCode, p.Type)
 	in := &openapi3filter.RequestValidationInput{
 		Request: r, PathParams: params, Route: route,
-		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true, SkipSettingDefaults: true},
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+			IncludeResponseStatus: true, SkipSettingDefaults: true},
 	}
 	if r.Context().Value(lax{}) == nil {
 		invalid := openapi3filter.ValidateRequest(r.Context(), in)
@@ -194,7 +199,8 @@ func (d *description) compare(r *http.Request, resp *http.Response, body []byte)
 			differ("rejected what is described")
 		}
 	}
-	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: resp.StatusCode, Header: resp.Header, Options: in.Options}
+	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: resp.StatusCode,
+		Header: resp.Header, Options: in.Options}
 	if resp.Header.Get("Content-Encoding") == "gzip" && r.Method != http.MethodHead {
 		if z, err := gzip.NewReader(bytes.NewReader(body)); err != nil {
 			differ("%w", err)
@@ -214,7 +220,8 @@ func (d *description) compare(r *http.Request, resp *http.Response, body []byte)
 	for _, fields := range []http.Header{resp.Header, resp.Trailer} {
 		for name := range fields {
 			isDescribed := func(key string) bool { return strings.EqualFold(key, name) }
-			if !slices.Contains(framing, name) && !slices.ContainsFunc(slices.Collect(maps.Keys(answer.Value.Headers)), isDescribed) {
+			if !slices.Contains(framing, name) &&
+				!slices.ContainsFunc(slices.Collect(maps.Keys(answer.Value.Headers)), isDescribed) {
 				differ("the header field %s is not described", name)
 			}
 		}
@@ -224,7 +231,8 @@ func (d *description) compare(r *http.Request, resp *http.Response, body []byte)
 			differ("the problem is not described")
 		}
 	}
-	if media := answer.Value.Content.Get(resp.Header.Get("Content-Type")); media != nil && media.Schema != nil && media.Schema.Value.ContentSchema != nil {
+	if media := answer.Value.Content.Get(resp.Header.Get("Content-Type")); media != nil && media.Schema != nil &&
+		media.Schema.Value.ContentSchema != nil {
 		if err := checkLines(media.Schema.Value, body); err != nil {
 			differ("%w", err)
 		}
@@ -233,7 +241,8 @@ func (d *description) compare(r *http.Request, resp *http.Response, body []byte)
 }
 
 // compareUnknown compares the answer to a request that is not described.
-func (d *description) compareUnknown(r *http.Request, resp *http.Response, body []byte, p problem, differ func(string, ...any)) {
+func (d *description) compareUnknown(r *http.Request, resp *http.Response, body []byte, p problem,
+	differ func(string, ...any)) {
 	wants := map[string]int{"not-found": 404, "method-not-allowed": 405, "untrusted-origin": 403}
 	if r.Method == http.MethodHead {
 		p.Type = map[int]string{404: "not-found", 405: "method-not-allowed", 403: "untrusted-origin"}[resp.StatusCode]
@@ -269,7 +278,8 @@ func (d *description) compareOptions(r *http.Request, resp *http.Response, diffe
 	}
 	d.compareAllow(r, resp, differ)
 	for name := range resp.Header {
-		if !slices.Contains(framing, name) && name != "Allow" && name != "Vary" && !strings.HasPrefix(name, "Access-Control-") {
+		if !slices.Contains(framing, name) && name != "Allow" && name != "Vary" &&
+			!strings.HasPrefix(name, "Access-Control-") {
 			differ("the header field %s is not described", name)
 		}
 	}

@@ -47,7 +47,8 @@ func copied(t *testing.T, s *server, devices []string) string {
 		for _, row := range rows[1:] {
 			for _, sign := range []string{"spo2_pct", "heart_rate_bpm"} {
 				if value := row[column[sign]]; value != "" {
-					lines = append(lines, strings.Join([]string{device, row[column["time"]], sign, value, row[column["subject"]]}, " "))
+					lines = append(lines, strings.Join([]string{device, row[column["time"]], sign, value, row[column["subject"]]},
+						" "))
 				}
 			}
 		}
@@ -56,8 +57,9 @@ func copied(t *testing.T, s *server, devices []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestReadingElsewhere follows docs/reading-elsewhere.md. Its copy in DuckDB has what the server has after late, completed
-// and erased readings, assignments back and forth, and a restore from a backup, although the program is killed.
+// TestReadingElsewhere follows docs/reading-elsewhere.md. Its copy in DuckDB has what the server has after late,
+// completed and erased readings, assignments back and forth, and a restore from a backup, although the program is
+// killed.
 func TestReadingElsewhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -96,8 +98,10 @@ func TestReadingElsewhere(t *testing.T) {
 			_ = start(program, "erase", "--target", s.admin, "--subject", subjects[rng.IntN(len(subjects))], "--yes").Run()
 		case 2, 3, 4: // it may be refused beside another assignment
 			from, subject := ago(at), subjects[rng.IntN(len(subjects))]
-			_ = start(program, "subject", "assign", "--target", s.admin, "--device", device, "--subject", subject, "--from", from).Run()
-			_ = start(program, "subject", "end", "--target", s.admin, "--device", device, "--from", from, "--to", ago(rng.IntN(at+1)-1)).Run()
+			_ = start(program, "subject", "assign", "--target", s.admin, "--device", device, "--subject", subject,
+				"--from", from).Run()
+			_ = start(program, "subject", "end", "--target", s.admin, "--device", device, "--from", from, "--to",
+				ago(rng.IntN(at+1)-1)).Run()
 		default:
 			sign, value := "spo2_pct", 90+rng.IntN(10)
 			if rng.IntN(2) == 0 {

@@ -23,13 +23,15 @@ func TestFHIRClients(t *testing.T) {
 		}
 	}
 	k := tokens{t.TempDir()}
-	admin, patients := k.create(t, "ward", "--rights=read,write,admin"), k.create(t, "ehr", "--rights=read", "--subject=P-17")
+	admin, patients := k.create(t, "ward", "--rights=read,write,admin"),
+		k.create(t, "ehr", "--rights=read", "--subject=P-17")
 	s := serve(t, k.flags()...)
 	assign := func(subject, from string, more ...string) {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "token")
 		try(t, os.WriteFile(file, []byte(admin), 0o600))
-		args := append([]string{"subject", "assign", "--target", s.admin, "--token-file", file, "--device", "ppg_1", "--subject", subject, "--from", from}, more...)
+		args := append([]string{"subject", "assign", "--target", s.admin, "--token-file", file, "--device", "ppg_1",
+			"--subject", subject, "--from", from}, more...)
 		if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -106,8 +108,8 @@ func TestFHIRClients(t *testing.T) {
 	}
 }
 
-// TestFHIRClientsWrite lets two clients of FHIR in Python store Observations twice: as an object that they save again, and
-// as another one that is equal. A client that may only write does so, too.
+// TestFHIRClientsWrite lets two clients of FHIR in Python store Observations twice: as an object that they save again,
+// and as another one that is equal. A client that may only write does so, too.
 func TestFHIRClientsWrite(t *testing.T) {
 	packages, err := filepath.Abs(filepath.Join(root, "bin/tools/fhir_python"))
 	try(t, err)
@@ -119,7 +121,8 @@ func TestFHIRClientsWrite(t *testing.T) {
 	s := serve(t, k.flags()...)
 	file := filepath.Join(t.TempDir(), "token")
 	try(t, os.WriteFile(file, []byte(admin), 0o600))
-	args := []string{"subject", "assign", "--target", s.admin, "--token-file", file, "--subject", "P-17", "--from", "2026-11-21T00:00:00Z", "--device"}
+	args := []string{"subject", "assign", "--target", s.admin, "--token-file", file, "--subject", "P-17", "--from",
+		"2026-11-21T00:00:00Z", "--device"}
 	for _, client := range []string{"fhirpy", "fhirclient"} {
 		for right, token := range map[string]string{"both": admin, "write": writer} {
 			t.Run(client+" "+right, func(t *testing.T) {
@@ -172,7 +175,8 @@ func TestSMARTFetch(t *testing.T) {
 		t.Helper()
 		out := t.TempDir()
 		args := []string{
-			"-m", "smart_fetch.cli.main", "bulk", out, "--fhir-url", s.url + "/fhir", "--bearer-token", reader, "--no-compression",
+			"-m", "smart_fetch.cli.main", "bulk", out, "--fhir-url", s.url + "/fhir", "--bearer-token", reader,
+			"--no-compression",
 		}
 		t.Log(run(t, "", env, "python3", append(args, flags...)...))
 		lines = map[string][]string{}

@@ -49,7 +49,8 @@ type grafanaDashboard struct {
 // ask sends a query with the variables filled in, and returns the rows below its root.
 func (q *infinityQuery) ask(t *testing.T, s *server, variables *strings.Replacer) (rows []any) {
 	t.Helper()
-	if q.Type != "json" || q.Source != "url" || q.Parser != "backend" || q.Options.Data != "" && q.Options.BodyType != "raw" {
+	if q.Type != "json" || q.Source != "url" || q.Parser != "backend" ||
+		q.Options.Data != "" && q.Options.BodyType != "raw" {
 		t.Errorf("a query is not one for JSON: %+v", q)
 	}
 	address, body := variables.Replace(q.URL), variables.Replace(q.Options.Data)
@@ -185,7 +186,8 @@ func TestGrafana(t *testing.T) {
 				exact = above > 0 && above < 0.0101
 			}
 			if of.Unit != "suffix: "+sign.Unit || !exact {
-				t.Errorf("%s: the chart of %s has the unit %q and thresholds %v, want %s and %+v", kind, field, of.Unit, got, sign.Unit, sign.Usual)
+				t.Errorf("%s: the chart of %s has the unit %q and thresholds %v, want %s and %+v", kind, field, of.Unit, got,
+					sign.Unit, sign.Usual)
 			}
 		}
 	}

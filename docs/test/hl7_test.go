@@ -31,7 +31,8 @@ func hapi(t *testing.T, s *server, tls bool, options ...string) (out string, err
 	host, port, _ := net.SplitHostPort(s.mllp)
 	source, err := filepath.Abs("hl7client/Send.java")
 	try(t, err)
-	args := append(options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(libraries, "*"), source, host, port, strconv.FormatBool(tls), "mon-1")
+	args := append(options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(libraries, "*"), source,
+		host, port, strconv.FormatBool(tls), "mon-1")
 	cmd := exec.Command("java", args...)
 	cmd.Dir = t.TempDir() // HAPI writes a file
 	cmd.Stderr = t.Output()
@@ -42,13 +43,15 @@ func hapi(t *testing.T, s *server, tls bool, options ...string) (out string, err
 // hapiStored returns the readings that it stores.
 func hapiStored() string {
 	line := func(second int, spo2 string) string {
-		return fmt.Sprintf(`{"device":"mon-1","time":"2026-11-21T09:00:0%d.000Z","utc_offset_minutes":60,"systolic_mmhg":121,"diastolic_mmhg":79.5%s}`+"\n", second, spo2)
+		return fmt.Sprintf(
+			`{"device":"mon-1","time":"2026-11-21T09:00:0%d.000Z","utc_offset_minutes":60,"systolic_mmhg":121,`+
+				`"diastolic_mmhg":79.5%s}`+"\n", second, spo2)
 	}
 	return line(1, `,"spo2_pct":97.5`) + line(2, "") + line(3, `,"spo2_pct":98`)
 }
 
-// HAPI HL7v2 builds messages of PCD-01, sends them and reads the acknowledgements, with the segment and the field of what was
-// rejected. A message that is sent again is acknowledged, and stored once.
+// HAPI HL7v2 builds messages of PCD-01, sends them and reads the acknowledgements, with the segment and the field of
+// what was rejected. A message that is sent again is acknowledged, and stored once.
 func TestHL7Client(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--insecure", "--mllp-addr=127.0.0.1:0")
@@ -68,12 +71,15 @@ func TestHL7ClientTLS(t *testing.T) {
 	bed, bedKey, _ := certificates(t, "bed-8")
 	k := tokens{t.TempDir()}
 	r := reader{token: k.create(t, "reader", "--rights=read")}
-	s := serve(t, append(k.flags(), "--mllp-addr=127.0.0.1:0", "--tls-cert="+cert, "--tls-key="+key, "--tls-client-ca="+bed)...)
+	s := serve(t, append(k.flags(), "--mllp-addr=127.0.0.1:0", "--tls-cert="+cert, "--tls-key="+key,
+		"--tls-client-ca="+bed)...)
 	trusted, own := filepath.Join(t.TempDir(), "trusted.p12"), filepath.Join(t.TempDir(), "own.p12")
-	run(t, "", nil, "keytool", "-importcert", "-noprompt", "-keystore", trusted, "-storetype", "PKCS12", "-storepass", "secret", "-alias", "server", "-file", cert)
+	run(t, "", nil, "keytool", "-importcert", "-noprompt", "-keystore", trusted, "-storetype", "PKCS12", "-storepass",
+		"secret", "-alias", "server", "-file", cert)
 	run(t, "", nil, "openssl", "pkcs12", "-export", "-in", bed, "-inkey", bedKey, "-out", own, "-passout", "pass:secret")
 	trust := []string{"-Djavax.net.ssl.trustStore=" + trusted, "-Djavax.net.ssl.trustStorePassword=secret"}
-	if out, err := hapi(t, s, true, append(trust, "-Djavax.net.ssl.keyStore="+own, "-Djavax.net.ssl.keyStorePassword=secret")...); err != nil || out != hapiWant {
+	if out, err := hapi(t, s, true, append(trust, "-Djavax.net.ssl.keyStore="+own,
+		"-Djavax.net.ssl.keyStorePassword=secret")...); err != nil || out != hapiWant {
 		t.Fatalf("HAPI prints\n%swant\n%s%v", out, hapiWant, err)
 	}
 	r.url = strings.Replace(s.url, "http:", "https:", 1)
@@ -86,14 +92,16 @@ func TestHL7ClientTLS(t *testing.T) {
 	}
 }
 
-// docs/clients/hl7.py stores every reading once, though the server is killed while it sends, and prints what is rejected.
+// docs/clients/hl7.py stores every reading once, though the server is killed while it sends, and prints what is
+// rejected.
 func TestHL7Script(t *testing.T) {
 	t.Parallel()
 	flags := []string{"--data=" + t.TempDir(), "--addr=" + freePort(t), "--mllp-addr=" + freePort(t)}
 	s := serve(t, flags...)
 	cmd := exec.Command("python3", root+"/docs/clients/hl7.py", "mllp://"+s.mllp)
 	const n = 1500
-	_, printed, err := killWhileSending(t, s, cmd, n, `{"device":"ppg-1","time":"2026-11-22T10:00:00+02:00","spo2_pct":300}`, flags...)
+	_, printed, err := killWhileSending(t, s, cmd, n,
+		`{"device":"ppg-1","time":"2026-11-22T10:00:00+02:00","spo2_pct":300}`, flags...)
 	want := fmt.Sprintf("rejected %d: AE spo2_pct: outside the accepted range 2 to 100 %%\nstored %d\n", n+1, n)
 	if err == nil || err.Error() != "exit status 1" || printed != want {
 		t.Errorf("the client prints %q, %v; want %q", printed, err, want)
@@ -116,7 +124,8 @@ func TestHL7Page(t *testing.T) {
 	})
 }
 
-// Bad input is answered as the table of docs/hl7.md says, and the other OBX of the message is stored unless the code is AR.
+// Bad input is answered as the table of docs/hl7.md says, and the other OBX of the message is stored unless the code is
+// AR.
 func TestHL7BadInput(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--insecure", "--mllp-addr=127.0.0.1:0")
@@ -128,7 +137,8 @@ func TestHL7BadInput(t *testing.T) {
 			t.Fatalf("%s: %v", cells, err)
 		}
 		first := fmt.Sprintf("OBX|1|NM|8867-4^^LN||71|/min|||||R|||20261121100000+0000||||first-%d", i)
-		segments := []string{`MSH|^~\&|||||||ORU^R01^ORU_R01|7|P|2.6||||||`, "OBR|1", first, strings.Replace(first, "OBX|1|", "OBX|2|", 1)}
+		segments := []string{`MSH|^~\&|||||||ORU^R01^ORU_R01|7|P|2.6||||||`, "OBR|1", first,
+			strings.Replace(first, "OBX|1|", "OBX|2|", 1)}
 		change := 3
 		if name == "MSH" {
 			change, field = 0, field-1 // MSH-1 is the separator

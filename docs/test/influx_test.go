@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// influxClients are commands that write the points of standard input, as functions of the server's URL, the token and whether
-// to compress. Each says what it prints after a write that is stored, and when a line was rejected.
+// influxClients are commands that write the points of standard input, as functions of the server's URL, the token and
+// whether to compress. Each says what it prints after a write that is stored, and when a line was rejected.
 func influxClients(t *testing.T) map[string]influxClient {
 	python := "PYTHONPATH=" + tool(t, "influx_python")
 	telegraf := tool(t, "telegraf_outputs")
@@ -24,7 +24,8 @@ func influxClients(t *testing.T) map[string]influxClient {
 	output := func(name, settings string) influxClient {
 		return influxClient{precision: "ns", written: "kept 0", run: func(url, token string, gzip bool) *exec.Cmd {
 			conf := filepath.Join(t.TempDir(), "telegraf.conf")
-			writeFile(t, conf, fmt.Sprintf("[agent]\n[[outputs.%s]]\nurls = [%q]\ncontent_encoding = %q\n%s", name, url, encoding[gzip], settings))
+			writeFile(t, conf, fmt.Sprintf("[agent]\n[[outputs.%s]]\nurls = [%q]\ncontent_encoding = %q\n%s", name, url,
+				encoding[gzip], settings))
 			return command(token, telegraf, conf)
 		}}
 	}
@@ -35,8 +36,10 @@ func influxClients(t *testing.T) map[string]influxClient {
 		"influxdb": {precision: "ms", written: "written True", run: func(url, token string, gzip bool) *exec.Cmd {
 			return command(token, "python3", "influxclients/v1.py", url, "any", encoding[gzip])
 		}},
-		"outputs.influxdb_v2": output("influxdb_v2", `token = "$PULSEGATE_TOKEN"`+"\norganization = \"any\"\nbucket = \"any\"\n"),
-		"outputs.influxdb":    output("influxdb", "username = \"any\"\npassword = \"$PULSEGATE_TOKEN\"\nskip_database_creation = true\n"),
+		"outputs.influxdb_v2": output("influxdb_v2",
+			`token = "$PULSEGATE_TOKEN"`+"\norganization = \"any\"\nbucket = \"any\"\n"),
+		"outputs.influxdb": output("influxdb",
+			"username = \"any\"\npassword = \"$PULSEGATE_TOKEN\"\nskip_database_creation = true\n"),
 	}
 }
 
@@ -67,13 +70,16 @@ func (c *influxClient) points(device string, second int, fields ...string) strin
 		if c.precision == "ns" {
 			at *= 1e6
 		}
-		points = append(points, fmt.Sprintf(`{"measurement":"vital signs, a=b","tags":{"device":%q,"bed":"7, \"a\" = b","ö k":"x"},"fields":{%s},"time":%d}`, device, f, at))
+		points = append(points,
+			fmt.Sprintf(
+				`{"measurement":"vital signs, a=b","tags":{"device":%q,"bed":"7, \"a\" = b","ö k":"x"},"fields":{%s},"time":%d}`,
+				device, f, at))
 	}
 	return fmt.Sprintf(`{"precision":%q,"points":[%s]}`, c.precision, strings.Join(points, ","))
 }
 
-// Clients that others wrote write readings with a token. What they send again are duplicates; of a write with a rejected line
-// the others are stored, and the client gets the reason.
+// Clients that others wrote write readings with a token. What they send again are duplicates; of a write with a
+// rejected line the others are stored, and the client gets the reason.
 func TestInfluxClients(t *testing.T) {
 	t.Parallel()
 	k := tokens{t.TempDir()}
@@ -85,18 +91,24 @@ func TestInfluxClients(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/gzip %t", name, gzip), func(t *testing.T) {
 				t.Parallel()
 				device := fmt.Sprintf("%s-%t", name, gzip)
-				first := client.points(device, 0, `"heart_rate_bpm":72`, `"spo2_pct":97.5,"body_temperature_c":36.6`, `"systolic_mmhg":121,"diastolic_mmhg":79.25`)
-				out, all := client.write(t, s.url, token, gzip, first, first, client.points(device, 3, `"heart_rate_bpm":73`, `"spo2_pct":300`, `"heart_rate_bpm":74`))
-				if n := strings.Count(out, client.written); n != 2 && n != 3 || !strings.Contains(all, "partial write: line 2: spo2_pct: outside the accepted range 2 to 100 %; dropped=1") {
+				first := client.points(device, 0, `"heart_rate_bpm":72`, `"spo2_pct":97.5,"body_temperature_c":36.6`,
+					`"systolic_mmhg":121,"diastolic_mmhg":79.25`)
+				out, all := client.write(t, s.url, token, gzip, first, first,
+					client.points(device, 3, `"heart_rate_bpm":73`, `"spo2_pct":300`, `"heart_rate_bpm":74`))
+				if n := strings.Count(out, client.written); n != 2 && n != 3 ||
+					!strings.Contains(all, "partial write: line 2: spo2_pct: outside the accepted range 2 to 100 %; dropped=1") {
 					t.Errorf("it prints\n%s", all)
 				}
-				if strings.HasPrefix(name, "influxdb") && !strings.HasPrefix(out, "version ") || strings.Contains(out, "False") || strings.Contains(out, "fail") {
+				if strings.HasPrefix(name, "influxdb") && !strings.HasPrefix(out, "version ") || strings.Contains(out, "False") ||
+					strings.Contains(out, "fail") {
 					t.Errorf("it prints\n%s", all)
 				}
 				line := func(second int, fields string) string {
-					return fmt.Sprintf(`{"device":%q,"time":%q,%s}`+"\n", device, time.Unix(1_795_200_000+int64(second), 0).UTC().Format("2006-01-02T15:04:05.000Z"), fields)
+					return fmt.Sprintf(`{"device":%q,"time":%q,%s}`+"\n", device, time.Unix(1_795_200_000+int64(second), 0).UTC().
+						Format("2006-01-02T15:04:05.000Z"), fields)
 				}
-				want := line(0, `"heart_rate_bpm":72`) + line(1, `"spo2_pct":97.5,"body_temperature_c":36.6`) + line(2, `"systolic_mmhg":121,"diastolic_mmhg":79.25`) +
+				want := line(0, `"heart_rate_bpm":72`) + line(1, `"spo2_pct":97.5,"body_temperature_c":36.6`) + line(2,
+					`"systolic_mmhg":121,"diastolic_mmhg":79.25`) +
 					line(3, `"heart_rate_bpm":73`) + line(5, `"heart_rate_bpm":74`)
 				if got := r.stored(t, device); got != want {
 					t.Errorf("stored\n%swant\n%s", got, want)
@@ -106,13 +118,14 @@ func TestInfluxClients(t *testing.T) {
 	}
 }
 
-// Telegraf keeps its metrics while the server cannot store them, and what they would lose is named in docs/influxdb.md: those of
-// outputs.influxdb after 401.
+// Telegraf keeps its metrics while the server cannot store them, and what they would lose is named in docs/influxdb.md:
+// those of outputs.influxdb after 401.
 func TestTelegrafKeeps(t *testing.T) {
 	t.Parallel()
 	k := tokens{t.TempDir()}
 	token := k.create(t, "bed-7")
-	slow := map[string]string{"outputs.influxdb_v2": k.create(t, "bed-8", "--rate=1", "--burst=1"), "outputs.influxdb": k.create(t, "bed-9", "--rate=1", "--burst=1")}
+	slow := map[string]string{"outputs.influxdb_v2": k.create(t, "bed-8", "--rate=1", "--burst=1"),
+		"outputs.influxdb": k.create(t, "bed-9", "--rate=1", "--burst=1")}
 	full, s := serve(t, append(k.flags(), "--min-free-bytes=1000000000000000")...), serve(t, k.flags()...)
 	clients := influxClients(t)
 	for name, want := range map[string]string{"outputs.influxdb_v2": "kept 1\n", "outputs.influxdb": "kept 0\n"} {
@@ -121,7 +134,8 @@ func TestTelegrafKeeps(t *testing.T) {
 		if out, all := c.write(t, full.url, token, false, beat(0)); out != "kept 1\n" {
 			t.Errorf("%s, the disk is full: it prints\n%s", name, all)
 		}
-		if out, all := c.write(t, s.url, slow[name], false, c.points(name, 1, `"heart_rate_bpm":72`, `"heart_rate_bpm":72`, `"heart_rate_bpm":72`), beat(9)); out != "kept 0\nkept 1\n" {
+		if out, all := c.write(t, s.url, slow[name], false, c.points(name, 1, `"heart_rate_bpm":72`, `"heart_rate_bpm":72`,
+			`"heart_rate_bpm":72`), beat(9)); out != "kept 0\nkept 1\n" {
 			t.Errorf("%s, the rate is used up: it prints\n%s", name, all)
 		}
 		if out, all := c.write(t, s.url, "none", false, beat(0)); out != want {
@@ -139,9 +153,11 @@ func TestInfluxResend(t *testing.T) {
 	s := serve(t, flags...)
 	cmd := exec.Command("python3", root+"/docs/clients/influx.py", s.url)
 	cmd.Env = append(os.Environ(), python)
-	const more = `{"device":"ppg-2","time":1795200000002,"spo2_pct":97}` + "\n" + `{"device":"ppg-1","time":1,"spo2_pct":97}`
+	const more = `{"device":"ppg-2","time":1795200000002,"spo2_pct":97}` + "\n" +
+		`{"device":"ppg-1","time":1,"spo2_pct":97}`
 	s, printed, err := killWhileSending(t, s, cmd, 2500, more, flags...)
-	const want = "lines 2001 to 2502: partial write: line 502: time: before 2001-01-01T00:00:00.000Z, the oldest time that this server accepts; dropped=1\n"
+	const want = "lines 2001 to 2502: partial write: line 502: time: before 2001-01-01T00:00:00.000Z, the oldest time " +
+		"that this server accepts; dropped=1\n"
 	if err == nil || err.Error() != "exit status 1" || printed != want {
 		t.Errorf("the client prints %q, %v; want %q", printed, err, want)
 	}
@@ -158,7 +174,8 @@ func TestInfluxPage(t *testing.T) {
 	_, commands, _ := strings.Cut(page(t, "docs/influxdb.md"), "```sh\npulsegate serve\n")
 	commands, _, found := strings.Cut(commands, "```")
 	out := run(t, "", nil, "sh", "-c", strings.ReplaceAll(commands, "http://127.0.0.1:8080", s.url))
-	if !found || !strings.Contains(out, "HTTP/1.1 204 No Content") || !strings.Contains(out, `"heart_rate_bpm":{"value":72,`) {
+	if !found || !strings.Contains(out, "HTTP/1.1 204 No Content") ||
+		!strings.Contains(out, `"heart_rate_bpm":{"value":72,`) {
 		t.Errorf("they print\n%s", out)
 	}
 }

@@ -43,7 +43,8 @@ func TestKafka(t *testing.T) {
 	var running *exec.Cmd
 	begin := func() {
 		running = exec.Command("bash", "-c", command)
-		running.Dir, running.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"), "PULSEGATE_TARGET="+s.url)
+		running.Dir, running.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"),
+			"PULSEGATE_TARGET="+s.url)
 		running.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		try(t, running.Start())
 	}

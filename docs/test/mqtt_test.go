@@ -33,8 +33,10 @@ func certificates(t *testing.T, name string) (cert, key string, pool *x509.CertP
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	try(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
@@ -149,7 +151,8 @@ func mqttClients(t *testing.T) map[string]func(s *server, device, version, qos, 
 		},
 		"mosquitto_pub": func(s *server, device, version, qos, ca, token string) *exec.Cmd {
 			host, port, _ := net.SplitHostPort(s.mqtt)
-			args := []string{"-h", host, "-p", port, "-V", version, "-q", qos, "-u", "bed-7", "-P", token, "-t", "pulsegate/" + device, "-l"}
+			args := []string{"-h", host, "-p", port, "-V", version, "-q", qos, "-u", "bed-7", "-P", token, "-t",
+				"pulsegate/" + device, "-l"}
 			if ca != "" {
 				args = append(args, "--cafile", ca)
 			}
@@ -208,7 +211,8 @@ func TestMQTTClients(t *testing.T) {
 								t.Fatalf("%v: %s", err, out)
 							}
 							reasons := version == "5" && (qos == 1 && strings.HasPrefix(name, "paho") || qos == 2 && name == "paho for Go")
-							for _, reason := range []string{"rejected 2: spo2_pct: outside the accepted range", "rejected 3: heart_rate_bpm: contradicts the stored value"} {
+							for _, reason := range []string{"rejected 2: spo2_pct: outside the accepted range",
+								"rejected 3: heart_rate_bpm: contradicts the stored value"} {
 								if reasons != strings.Contains(string(out), reason) {
 									t.Errorf("it prints %q, want %q: %t", out, reason, reasons)
 								}
@@ -273,14 +277,16 @@ func (s *server) kill() {
 func beats(from, n int) string {
 	var b strings.Builder
 	for i := from; i < from+n; i++ {
-		fmt.Fprintf(&b, `{"device":"ppg-1","time":%q,"heart_rate_bpm":%d}`+"\n", time.UnixMilli(1_795_200_000_000+1000*int64(i)).UTC().Format("2006-01-02T15:04:05.000Z"), 40+i%100)
+		fmt.Fprintf(&b, `{"device":"ppg-1","time":%q,"heart_rate_bpm":%d}`+"\n",
+			time.UnixMilli(1_795_200_000_000+1000*int64(i)).UTC().Format("2006-01-02T15:04:05.000Z"), 40+i%100)
 	}
 	return b.String()
 }
 
-// killWhileSending starts a client that sends the readings of its standard input, n and what follows them, and kills the server
-// when it has got half of them. It returns what the client prints, and how it ends.
-func killWhileSending(t *testing.T, s *server, cmd *exec.Cmd, n int, more string, flags ...string) (next *server, printed string, err error) {
+// killWhileSending starts a client that sends the readings of its standard input, n and what follows them, and kills
+// the server when it has got half of them. It returns what the client prints, and how it ends.
+func killWhileSending(t *testing.T, s *server, cmd *exec.Cmd, n int, more string, flags ...string) (next *server,
+	printed string, err error) {
 	t.Helper()
 	in, out := io.Pipe()
 	var text strings.Builder
@@ -304,7 +310,8 @@ func killWhileSending(t *testing.T, s *server, cmd *exec.Cmd, n int, more string
 	case <-time.After(patience):
 		t.Fatal("the client does not end")
 	}
-	if got := strings.ReplaceAll((&reader{url: next.url}).stored(t, "ppg-1"), `"utc_offset_minutes":0,`, ""); got != beats(0, n) {
+	if got := strings.ReplaceAll((&reader{url: next.url}).stored(t, "ppg-1"), `"utc_offset_minutes":0,`,
+		""); got != beats(0, n) {
 		t.Errorf("%d readings are stored, want %d", strings.Count(got, "\n"), n)
 	}
 	return next, text.String(), err
@@ -349,7 +356,9 @@ func TestMosquittoBridge(t *testing.T) {
 				t.Fatal("docs/mqtt.md has no settings of a bridge")
 			}
 			settings = strings.NewReplacer("127.0.0.1:1884", remote, "/var/lib/mosquitto/", dir+"/").Replace(settings)
-			writeFile(t, conf, "user "+me()+"\nlistener "+port+" 127.0.0.1\nallow_anonymous true\n"+settings+"bridge_protocol_version "+version+"\n")
+			writeFile(t, conf,
+				"user "+me()+"\nlistener "+port+" 127.0.0.1\nallow_anonymous true\n"+settings+
+					"bridge_protocol_version "+version+"\n")
 			flags := []string{"--data=" + t.TempDir(), "--mqtt-addr=" + remote}
 			bridge := func() (stop func()) {
 				cmd := exec.Command(broker, "-c", conf)
@@ -404,7 +413,8 @@ func TestMosquittoBridge(t *testing.T) {
 				t.Errorf("%d readings are stored, want %d", strings.Count(got, "\n"), sent)
 			}
 			var list struct{ Total int }
-			if err := json.Unmarshal([]byte((&reader{url: s.url}).get(t, "/v1/rejections")), &list); err != nil || list.Total != 0 {
+			if err := json.Unmarshal([]byte((&reader{url: s.url}).get(t, "/v1/rejections")), &list); err != nil ||
+				list.Total != 0 {
 				t.Errorf("%d rejections, %v", list.Total, err)
 			}
 		})

@@ -93,7 +93,8 @@ func TestOMHSchemas(t *testing.T) {
 	points := 0
 	for _, zone := range []string{"Z", "+00:00", "-23:59", "+14:00", "+05:30"} {
 		for set := 1; set < 1<<len(signs); set++ {
-			line := fmt.Sprintf(`{"device":"d_1:x","gateway":"g.1","time":"2026-01-22T10:%02d:%02d.%03d%s"`, len(zone), set%60, set%1000, zone)
+			line := fmt.Sprintf(`{"device":"d_1:x","gateway":"g.1","time":"2026-01-22T10:%02d:%02d.%03d%s"`, len(zone), set%60,
+				set%1000, zone)
 			for i, values := range signs {
 				if set&(1<<i) != 0 {
 					line += "," + values[set%len(values)]
@@ -143,7 +144,8 @@ func TestOMHSchemas(t *testing.T) {
 			break
 		}
 	}
-	for _, change := range [][2]string{{`"mmHg"`, `"kPa"`}, {`"date_time":"2026`, `"date_time":"x2026`}, {`"sensed"`, `"guessed"`}, {`"uuid":"`, `"uuid":"x`}} {
+	for _, change := range [][2]string{{`"mmHg"`, `"kPa"`}, {`"date_time":"2026`, `"date_time":"x2026`},
+		{`"sensed"`, `"guessed"`}, {`"uuid":"`, `"uuid":"x`}} {
 		broken, err := jsonschema.UnmarshalJSON(strings.NewReader(strings.Replace(string(text), change[0], change[1], 1)))
 		try(t, err)
 		if check(broken) == nil {

@@ -61,7 +61,8 @@ func TestDescription(t *testing.T) {
 		case ok && unseen[what] != "":
 			t.Errorf("%s: %s was seen: remove it from unseen", path, what)
 		case ok:
-		case path == "/v1/session/callback" && (what == "200" || what == "403" || what == "503"): // needs a provider, as above
+		// needs a provider, as above
+		case path == "/v1/session/callback" && (what == "200" || what == "403" || what == "503"):
 		case unseen[what] == "":
 			t.Errorf("%s: %s is described, but was never answered", path, what)
 		default:
@@ -165,7 +166,8 @@ func (c client) raw(text string) int {
 		c.t.Fatal(err)
 	}
 	method, rest, _ := strings.Cut(text, " ")
-	r, err := http.NewRequestWithContext(context.WithValue(c.t.Context(), lax{}, true), method, c.url+strings.Fields(rest)[0], nil)
+	r, err := http.NewRequestWithContext(context.WithValue(c.t.Context(), lax{}, true), method,
+		c.url+strings.Fields(rest)[0], nil)
 	try(c.t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), r)
 	try(c.t, err)
@@ -196,13 +198,18 @@ func fill(path string) string {
 	return strings.NewReplacer("{device}", "ppg-1", "{version}", "1", "{file}", "none.js", "{name}", "m").Replace(path)
 }
 
-const reading = `{"device":"ppg-1","time":"2026-01-21T10:00:00.123+02:00","spo2_pct":97.5,"systolic_mmhg":121,"diastolic_mmhg":79,"heart_rate_bpm":%d}`
+const reading = `{"device":"ppg-1","time":"2026-01-21T10:00:00.123+02:00","spo2_pct":97.5,"systolic_mmhg":121,` +
+	`"diastolic_mmhg":79,"heart_rate_bpm":%d}`
 
 // point returns an SpO2 as a data point of Open mHealth, measured some ms after 2026-01-22.
 func point(device string, ms, value int) string {
 	at := time.UnixMilli(1_769_040_000_000 + int64(ms)).UTC().Format("2006-01-02T15:04:05.000Z")
-	return fmt.Sprintf(`{"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh","name":"oxygen-saturation","version":"2.0"},"source_creation_date_time":%q,`+
-		`"external_datasheets":[{"datasheet_reference":"urn:pulsegate:device:%s"}]},"body":{"oxygen_saturation":{"value":%d,"unit":"%%"},"effective_time_frame":{"date_time":%q}}}`, at, device, value, at)
+	return fmt.Sprintf(
+		`{"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh",`+
+			`"name":"oxygen-saturation","version":"2.0"},"source_creation_date_time":%q,`+
+			`"external_datasheets":[{"datasheet_reference":"urn:pulsegate:device:%s"}]},`+
+			`"body":{"oxygen_saturation":{"value":%d,"unit":"%%"},"effective_time_frame":{"date_time":%q}}}`, at,
+		device, value, at)
 }
 
 var influxPaths = []string{"/write", "/api/v2/write"}
@@ -310,7 +317,8 @@ func driveOpen(t *testing.T, seen *seen) {
 	if status := c.raw("POST /v1/omh HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 411 {
 		t.Errorf("without a length: %d", status)
 	}
-	for _, target := range []string{"/index.html", "/v1", "/v1/", "/v1/devices/", "/v1/devices/ppg-1/", "//livez", "/openapi.yaml", "/metrics", "/v1/devices/a/b"} {
+	for _, target := range []string{"/index.html", "/v1", "/v1/", "/v1/devices/", "/v1/devices/ppg-1/", "//livez",
+		"/openapi.yaml", "/metrics", "/v1/devices/a/b"} {
 		c.want(404, "GET", target, "")
 		c.want(404, "HEAD", target, "")
 	}
@@ -333,7 +341,8 @@ func driveOpen(t *testing.T, seen *seen) {
 		c.want(200, "GET", "/v1/devices/ppg-1"+rest, "")
 		if rest != "" {
 			c.want(406, "GET", "/v1/devices/ppg-1"+rest, "", "Accept", "image/png")
-			if status := c.raw("GET /v1/devices/ppg-1" + rest + " HTTP/1.0\r\nHost: localhost\r\nAccept: text/csv\r\n\r\n"); status != 426 {
+			if status := c.raw("GET /v1/devices/ppg-1" + rest +
+				" HTTP/1.0\r\nHost: localhost\r\nAccept: text/csv\r\n\r\n"); status != 426 {
 				t.Errorf("HTTP/1.0: %d", status)
 			}
 		}
@@ -343,7 +352,8 @@ func driveOpen(t *testing.T, seen *seen) {
 	try(t, err)
 	resp.Body.Close()
 	c.want(304, "GET", "/openapi.json", "", "If-None-Match", resp.Header.Get("ETag"))
-	for _, path := range []string{"/livez", "/healthz", "/readyz", "/health", "/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/system", "/v1/session"} {
+	for _, path := range []string{"/livez", "/healthz", "/readyz", "/health", "/v1/limits", "/v1/rejections", "/v1/alerts",
+		"/v1/system", "/v1/session"} {
 		c.want(200, "GET", path, "")
 	}
 	c.want(204, "DELETE", "/v1/session", "")
@@ -356,7 +366,8 @@ func driveOpen(t *testing.T, seen *seen) {
 // driveAlerts drives a server with rules, and a device whose patient was changed during an alert.
 func driveAlerts(t *testing.T, seen *seen) {
 	rules := filepath.Join(t.TempDir(), "alerts.toml")
-	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"Low\"\nsign = \"spo2_pct\"\nbelow = 90\nlabels = { severity = \"page\" }\n"), 0o600))
+	try(t, os.WriteFile(rules,
+		[]byte("[[alert]]\nname = \"Low\"\nsign = \"spo2_pct\"\nbelow = 90\nlabels = { severity = \"page\" }\n"), 0o600))
 	s := serve(t, "--insecure", "--alerts="+rules)
 	c := client{description: describe(t, s.url, seen)}
 	now := time.Now()
@@ -384,7 +395,8 @@ func driveAlerts(t *testing.T, seen *seen) {
 			t.Fatal(text)
 		}
 	}
-	for _, part := range []string{`"subject":"P-1","since"`, `"subject":"P-2","since"`, `"fired"`, `"ended"`, `"severity"`} {
+	for _, part := range []string{`"subject":"P-1","since"`, `"subject":"P-2","since"`, `"fired"`, `"ended"`,
+		`"severity"`} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%s is not in %s", part, text)
 		}
@@ -429,7 +441,8 @@ func (c client) compareParameters(path string, op *openapi3.Operation) {
 		for _, v := range p.Value.Schema.Value.Enum {
 			choices = append(choices, v.(string))
 		}
-		if got, want := reason("step=1h&"+p.Value.Name+"=none"), "not one of "+strings.Join(choices, ", "); op.Parameters.GetByInAndName("query", "step") != nil && got != want {
+		if got, want := reason("step=1h&"+p.Value.Name+"=none"),
+			"not one of "+strings.Join(choices, ", "); op.Parameters.GetByInAndName("query", "step") != nil && got != want {
 			c.t.Errorf("%s, parameter %s: %q, want %q", path, p.Value.Name, got, want)
 		} else if got := reason(p.Value.Name + "=none"); op.Parameters.GetByInAndName("query", "step") == nil && got != want {
 			c.t.Errorf("%s, parameter %s: %q, want %q", path, p.Value.Name, got, want)
@@ -451,7 +464,8 @@ func (c client) follow() {
 	r, err := http.NewRequestWithContext(c.t.Context(), "GET", c.url+"/v1/live?prefix=live-", nil)
 	try(c.t, err)
 	resp, err := c.RoundTrip(r)
-	for err == nil && resp.StatusCode == http.StatusServiceUnavailable { // until the server has seen that an earlier stream has ended
+	// until the server has seen that an earlier stream has ended
+	for err == nil && resp.StatusCode == http.StatusServiceUnavailable {
 		resp.Body.Close()
 		time.Sleep(10 * time.Millisecond)
 		resp, err = c.RoundTrip(r)
@@ -469,7 +483,8 @@ func (c client) follow() {
 	c.want(503, "GET", "/v1/live", "")
 	lines := bufio.NewScanner(resp.Body)
 	for i := range 2 {
-		c.want(200, "POST", "/v1/readings", fmt.Sprintf(`{"device":"live-%d","time":"2026-01-01T00:00:00Z","spo2_pct":80}`, i))
+		c.want(200, "POST", "/v1/readings",
+			fmt.Sprintf(`{"device":"live-%d","time":"2026-01-01T00:00:00Z","spo2_pct":80}`, i))
 		for lines.Scan() && !strings.HasPrefix(lines.Text(), `data: {"device"`) {
 		}
 	}
@@ -486,7 +501,9 @@ func (c client) fillReads() {
 	}
 	c.want(200, "POST", "/v1/readings", batch.String(), "Content-Type", "application/x-ndjson")
 	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
-		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
+		return raw.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10)
+		})
 	}}
 	for status := "200"; status == "200"; {
 		conn, err := dialer.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
@@ -500,7 +517,8 @@ func (c client) fillReads() {
 	}
 	done := make(chan bool)
 	targets := []string{"/v1/subjects/readings", "/v1/subjects/aggregates?step=1h", "/v1/subjects/latest",
-		"/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/alerts?device=long&from=-1d", "/v1/devices", "/v1/devices/long", "/v1/devices/long/readings", "/v1/devices/long/aggregates?step=1h"}
+		"/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/alerts?device=long&from=-1d", "/v1/devices", "/v1/devices/long",
+		"/v1/devices/long/readings", "/v1/devices/long/aggregates?step=1h"}
 	for _, target := range targets {
 		go func() {
 			defer func() { done <- true }()
@@ -527,7 +545,8 @@ func driveTokens(t *testing.T, seen *seen) {
 	rules := filepath.Join(t.TempDir(), "access.toml")
 	try(t, os.WriteFile(rules, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"staff\"\nrights = [\"read\"]\n"), 0o600))
 	c := client{description: describe(t, serve(t, append(k.flags(), "--max-contradictions=1", mapped,
-		"--oidc-issuer=http://127.0.0.1:1", "--oidc-client-id=pulsegate", "--access-rules="+rules, "--public-url=http://127.0.0.1:8080/")...).url, seen)}
+		"--oidc-issuer=http://127.0.0.1:1", "--oidc-client-id=pulsegate", "--access-rules="+rules,
+		"--public-url=http://127.0.0.1:8080/")...).url, seen)}
 	const jwt = "eyJhbGciOiJFUzI1NiJ9.e30.AAAA" // nobody knows the key
 	as := func(token string) client { return client{c.description, token} }
 	as(writer).want(200, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
@@ -594,7 +613,8 @@ func (c client) session(token string) {
 
 // driveLimits drives servers that have reached a limit.
 func driveLimits(t *testing.T, seen *seen) {
-	full := client{description: describe(t, serve(t, "--min-free-bytes=1000000000000000", "--read-timeout=2s", mapped).url, seen)}
+	full := client{description: describe(t, serve(t, "--min-free-bytes=1000000000000000", "--read-timeout=2s", mapped).url,
+		seen)}
 	full.want(503, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
 	full.want(503, "POST", "/v1/omh", point("ppg-1", 1, 90))
 	full.want(503, "POST", "/v1/mapped/m", band("ppg-1", 1, 90))

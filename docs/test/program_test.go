@@ -69,7 +69,8 @@ var listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin|
 // serve starts a server with an empty data directory. It is killed at the end of the test.
 func serve(t testing.TB, args ...string) *server {
 	t.Helper()
-	args = append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + t.TempDir(), "--min-free-bytes=1"}, args...)
+	args = append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + t.TempDir(),
+		"--min-free-bytes=1"}, args...)
 	s := &server{cmd: exec.Command(program, args...), exited: make(chan struct{})}
 	stderr, err := s.cmd.StderrPipe()
 	if err == nil {
@@ -139,7 +140,8 @@ func (k tokens) flags() []string {
 // create creates a token.
 func (k tokens) create(t testing.TB, gateway string, flags ...string) string {
 	t.Helper()
-	args := append([]string{"token", "create", "--file=" + filepath.Join(k.dir, "tokens"), "--audit=" + filepath.Join(k.dir, "audit"), "--gateway=" + gateway}, flags...)
+	args := append([]string{"token", "create", "--file=" + filepath.Join(k.dir, "tokens"),
+		"--audit=" + filepath.Join(k.dir, "audit"), "--gateway=" + gateway}, flags...)
 	out, err := exec.Command(program, args...).Output()
 	if err != nil {
 		t.Fatalf("token create: %v", err)

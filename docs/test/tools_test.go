@@ -86,19 +86,20 @@ func copyInto(t *testing.T, dir string, names ...string) {
 	}
 }
 
-// describedBefore is the digest of the descriptions with which TestGeneratedClients and TestRedocly last passed, and of what they
-// run. It takes 9 seconds of CPU time, so the same ones are not tried again; make openapi always does.
+// describedBefore is the digest of the descriptions with which TestGeneratedClients and TestRedocly last passed, and of
+// what they run. It takes 9 seconds of CPU time, so the same ones are not tried again; make openapi always does.
 const describedBefore = "367af656a368277f534434665db7a970"
 
-// describedAnew reports whether the descriptions are others than those of describedBefore, apart from numbers, of which some depend on the
-// machine. If so, the test fails at its end, with the digest to set.
+// describedAnew reports whether the descriptions are others than those of describedBefore, apart from numbers, of which
+// some depend on the machine. If so, the test fails at its end, with the digest to set.
 func describedAnew(t *testing.T) bool {
 	t.Helper()
 	if *cases >= 1000 {
 		return true
 	}
 	hash := sha256.New()
-	for _, name := range []string{"openapi/client.py", "openapi/client.ts", "openapi/goclient/main.go", "openapi/package-lock.json", root + "/.ci/openapi.txt", root + "/tools/go.mod"} {
+	for _, name := range []string{"openapi/client.py", "openapi/client.ts", "openapi/goclient/main.go",
+		"openapi/package-lock.json", root + "/.ci/openapi.txt", root + "/tools/go.mod"} {
 		text, err := os.ReadFile(name)
 		try(t, err)
 		hash.Write(text)
@@ -132,9 +133,11 @@ func TestGeneratedClients(t *testing.T) {
 			copyInto(t, dir, "client.py")
 			// The formatter that it runs by default is not installed.
 			try(t, os.WriteFile(filepath.Join(dir, "config.yml"), []byte("post_hooks: []\n"), 0o600))
-			out := run(t, dir, env, "python3", "-m", "openapi_python_client", "generate", "--path", document, "--config", "config.yml", "--meta", "none", "--output-path", "generated")
+			out := run(t, dir, env, "python3", "-m", "openapi_python_client", "generate", "--path", document, "--config",
+				"config.yml", "--meta", "none", "--output-path", "generated")
 			// It has no bodies of lines, of JSON or of InfluxDB's protocol; those of JSON remain.
-			lines := strings.Count(out, "Unsupported content type application/x-ndjson") + strings.Count(out, "Unsupported content type text/plain")
+			lines := strings.Count(out, "Unsupported content type application/x-ndjson") + strings.Count(out,
+				"Unsupported content type text/plain")
 			if n := strings.Count(out, "\nWARNING"); n != lines {
 				t.Errorf("it warns: %s", out)
 			}
@@ -152,7 +155,8 @@ func TestGeneratedClients(t *testing.T) {
 				err = os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600)
 			}
 			try(t, err)
-			try(t, build("", filepath.Join(dir, "client"), "./openapi/goclient", "-tags=generated", "-overlay="+filepath.Join(dir, "overlay.json")))
+			try(t, build("", filepath.Join(dir, "client"), "./openapi/goclient", "-tags=generated",
+				"-overlay="+filepath.Join(dir, "overlay.json")))
 			return []string{filepath.Join(dir, "client")}, nil
 		},
 		"openapi-typescript": func(t *testing.T, dir string) (command, env []string) {
@@ -160,7 +164,8 @@ func TestGeneratedClients(t *testing.T) {
 			try(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
 			copyInto(t, dir, "client.ts")
 			run(t, dir, nil, "node", filepath.Join(modules, "openapi-typescript/bin/cli.js"), document, "-o", "generated.d.ts")
-			run(t, dir, nil, "node", filepath.Join(modules, "typescript/bin/tsc"), "--strict", "--target", "es2022", "--module", "es2022", "--moduleResolution", "bundler", "--lib", "es2022,dom", "--skipLibCheck", "client.ts")
+			run(t, dir, nil, "node", filepath.Join(modules, "typescript/bin/tsc"), "--strict", "--target", "es2022", "--module",
+				"es2022", "--moduleResolution", "bundler", "--lib", "es2022,dom", "--skipLibCheck", "client.ts")
 			try(t, os.Rename(filepath.Join(dir, "client.js"), filepath.Join(dir, "client.mjs")))
 			return []string{"node", filepath.Join(dir, "client.mjs")}, nil
 		},
@@ -169,7 +174,8 @@ func TestGeneratedClients(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			command, env := generate(t, dir)
-			got := run(t, dir, append(env, "PULSEGATE_TOKEN="+token), command[0], append(command[1:], s.url, name, "2026-11-21T10:00:00+00:00")...)
+			got := run(t, dir, append(env, "PULSEGATE_TOKEN="+token), command[0],
+				append(command[1:], s.url, name, "2026-11-21T10:00:00+00:00")...)
 			zone := regexp.MustCompile(`(\.000)?(Z|\+00:00)`)
 			if want := "stored\n" + name + " 2026-11-21T10:00:00Z 62.5\n"; zone.ReplaceAllString(got, "Z") != want {
 				t.Errorf("got\n%swant\n%s", got, want)
@@ -187,7 +193,8 @@ func TestRedocly(t *testing.T) {
 	}
 	cli := filepath.Join(tool(t, "openapi_node"), "node_modules/@redocly/cli/bin/cli.js")
 	_, document, _ := withToken(t)
-	out := run(t, t.TempDir(), []string{"REDOCLY_TELEMETRY=off", "REDOCLY_SUPPRESS_UPDATE_NOTICE=true"}, "node", cli, "lint", "--skip-rule=operation-2xx-response", document, fetchDescription(t, serve(t).url))
+	out := run(t, t.TempDir(), []string{"REDOCLY_TELEMETRY=off", "REDOCLY_SUPPRESS_UPDATE_NOTICE=true"}, "node", cli,
+		"lint", "--skip-rule=operation-2xx-response", document, fetchDescription(t, serve(t).url))
 	if strings.Contains(out, " warning.") || strings.Contains(out, " warnings.") {
 		t.Errorf("it warns:\n%s", out)
 	}
@@ -213,7 +220,8 @@ func unsaid(t *testing.T) (rules []string) {
 // Each of the rules in docs/api.md that a schema cannot state is one of the server.
 func TestUnsaid(t *testing.T) {
 	s, _, token := withToken(t)
-	c := client{description: describe(t, s.url, &seen{statuses: map[string]bool{}, problems: map[string]bool{}}), token: token}
+	c := client{description: describe(t, s.url, &seen{statuses: map[string]bool{}, problems: map[string]bool{}}),
+		token: token}
 	var answers []string
 	add := func(method, target, body string, fields ...string) {
 		t.Helper()
@@ -222,18 +230,22 @@ func TestUnsaid(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &p); err != nil {
 			t.Error(err)
 		}
-		answers = append(answers, strings.Join(strings.Fields(fmt.Sprint(status, " ", p.Field, " ", p.Reason, p.Detail, p.Message)), " "))
+		answers = append(answers,
+			strings.Join(strings.Fields(fmt.Sprint(status, " ", p.Field, " ", p.Reason, p.Detail, p.Message)), " "))
 	}
 	const aggregates, readings = "/v1/devices/ppg-1/aggregates?step=", "/v1/devices/ppg-1/readings?"
 	for _, target := range []string{
-		readings + "cursor=x", readings + "tz=Mars", aggregates + "7m", readings + "from=2026-02-30", readings + "to=2026-02-30", readings + "from=now&to=2001-01-01", readings + "end=x", "/v1/live?device=a&prefix=a",
+		readings + "cursor=x", readings + "tz=Mars", aggregates + "7m", readings + "from=2026-02-30", readings +
+			"to=2026-02-30", readings + "from=now&to=2001-01-01", readings + "end=x", "/v1/live?device=a&prefix=a",
 	} {
 		add("GET", target, "")
 	}
 	add("POST", "/v1/readings", fmt.Sprintf(reading, 60), "Content-Encoding", "gzip")
 	for _, members := range []string{
-		`"device":"a","time":"1999-01-01T00:00:00Z"`, `"device":"a","time":"2099-01-01T00:00:00Z"`, `"device":"a","time":1790000000000.0`, `"device":"..","time":1790000000000`,
-		`"device":"a","time":1790000000000,"systolic_mmhg":80,"diastolic_mmhg":90`, `"device":"a","time":1790000000000,"heart_rate_bpm":60.001`, `"device":"a","time":1790000000000,"gateway":"other"`,
+		`"device":"a","time":"1999-01-01T00:00:00Z"`, `"device":"a","time":"2099-01-01T00:00:00Z"`,
+		`"device":"a","time":1790000000000.0`, `"device":"..","time":1790000000000`,
+		`"device":"a","time":1790000000000,"systolic_mmhg":80,"diastolic_mmhg":90`,
+		`"device":"a","time":1790000000000,"heart_rate_bpm":60.001`, `"device":"a","time":1790000000000,"gateway":"other"`,
 	} {
 		add("POST", "/v1/readings", "{"+members+`,"spo2_pct":90}`)
 	}
@@ -288,8 +300,11 @@ func TestSchemathesis(t *testing.T) {
 	const operations = 25
 	// Schemathesis takes the schema of a stream for one of each event; TestDescription follows /v1/live and reads
 	// /v1/changes.
-	args := []string{"-m", "schemathesis.cli", "run", front.URL + "/openapi.json", "--header", "Authorization: Bearer " + token, "--seed", "1", "--no-shrink",
-		"--continue-on-failure", "--suppress-health-check", "all", "--exclude-checks", "positive_data_acceptance,negative_data_rejection", "--exclude-path", "/v1/live", "--exclude-path", "/v1/changes", "--request-timeout", "30",
+	args := []string{"-m", "schemathesis.cli", "run", front.URL + "/openapi.json", "--header", "Authorization: Bearer " +
+		token, "--seed", "1", "--no-shrink",
+		"--continue-on-failure", "--suppress-health-check", "all", "--exclude-checks",
+		"positive_data_acceptance,negative_data_rejection", "--exclude-path", "/v1/live", "--exclude-path", "/v1/changes",
+		"--request-timeout", "30",
 		"--max-examples", strconv.Itoa(max(1, *cases/operations))}
 	if *cases < 1000 {
 		args = append(args, "--phases", "fuzzing")

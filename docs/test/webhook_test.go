@@ -84,7 +84,8 @@ func receive(t *testing.T, secret string, c *hookCopy) (url string) {
 	}
 	dir := t.TempDir() // Node.js looks for packages beside the file
 	text, err := os.ReadFile("webhook/receiver.mjs")
-	try(t, err, os.WriteFile(filepath.Join(dir, "receiver.mjs"), text, 0o600), os.Symlink(filepath.Join(tools, "fhir_node/node_modules"), filepath.Join(dir, "node_modules")))
+	try(t, err, os.WriteFile(filepath.Join(dir, "receiver.mjs"), text, 0o600),
+		os.Symlink(filepath.Join(tools, "fhir_node/node_modules"), filepath.Join(dir, "node_modules")))
 	cmd := exec.Command("node", filepath.Join(dir, "receiver.mjs"))
 	cmd.Env, cmd.Stderr = append(os.Environ(), "SECRET="+secret), t.Output()
 	out, err := cmd.StdoutPipe()
@@ -130,7 +131,8 @@ func TestWebhook(t *testing.T) {
 	secrets := filepath.Join(dir, "secrets")
 	try(t, os.WriteFile(secrets, []byte(another+"\n"), 0o600)) // the receiver answers 401
 	start := func() *exec.Cmd {
-		cmd := exec.Command(program, "forward", "--target", s.url, "--to", to, "--secrets", secrets, "--state", filepath.Join(dir, "state"), "--batch", "3")
+		cmd := exec.Command(program, "forward", "--target", s.url, "--to", to, "--secrets", secrets, "--state",
+			filepath.Join(dir, "state"), "--batch", "3")
 		cmd.Stderr = t.Output()
 		try(t, cmd.Start())
 		return cmd
@@ -139,7 +141,8 @@ func TestWebhook(t *testing.T) {
 	post := func(device string, second int) {
 		t.Helper()
 		at := time.Date(2026, 11, 21, 10, 0, second, 0, time.UTC).Format("2006-01-02T15:04:05.000Z07:00")
-		resp, err := http.Post(s.url+"/v1/readings", "application/json", strings.NewReader(fmt.Sprintf(`{"device":%q,"time":%q,"spo2_pct":97}`, device, at)))
+		resp, err := http.Post(s.url+"/v1/readings", "application/json",
+			strings.NewReader(fmt.Sprintf(`{"device":%q,"time":%q,"spo2_pct":97}`, device, at)))
 		try(t, err, resp.Body.Close())
 		want[fmt.Sprintf("%s %s map[spo2_pct:97]", device, at)] = true
 	}
@@ -159,7 +162,8 @@ func TestWebhook(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	if out, err := exec.Command(program, "erase", "--target", s.admin, "--device", "gone", "--yes").CombinedOutput(); err != nil {
+	if out, err := exec.Command(program, "erase", "--target", s.admin, "--device", "gone", "--yes").
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for key := range want {

@@ -14,9 +14,11 @@ import (
 // until they do: without that, the sign would be treated as a user's own.
 func TestAnotherSign(t *testing.T) {
 	const (
-		sign = "\tNumBuiltIn - 1: {Field: \"another_mmhg\", Label: \"Another\", Unit: \"mm[Hg]\", Decimals: 2, LOINC: []string{\"1-8\"}, Accepted: Range{1, 2}, Usual: Range{1, 2}},\n"
-		row  = "\tvitals.NumBuiltIn - 2: {\"another\", \"\", vitalSigns, nil, \"\", []component{{sign: vitals.NumBuiltIn - 1}}, \"mmHg\"},\n"
-		own  = "\t{vitals.NumBuiltIn - 1, false, 1, 1, 1, 1, 2, 1},\n"
+		sign = "\tNumBuiltIn - 1: {Field: \"another_mmhg\", Label: \"Another\", Unit: \"mm[Hg]\", Decimals: 2, LOINC: " +
+			"[]string{\"1-8\"}, Accepted: Range{1, 2}, Usual: Range{1, 2}},\n"
+		row = "\tvitals.NumBuiltIn - 2: {\"another\", \"\", vitalSigns, nil, \"\", []component{{sign: vitals.NumBuiltIn - " +
+			"1}}, \"mmHg\"},\n"
+		own = "\t{vitals.NumBuiltIn - 1, false, 1, 1, 1, 1, 2, 1},\n"
 
 		mapping = "internal/api/fhir/mapping.go"
 		wearer  = "internal/client/sim/wearer.go"

@@ -46,7 +46,8 @@ func TestArchitectureNamesPackages(t *testing.T) {
 	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
 	try(t, err)
 	named := make(map[string]bool)
-	for _, word := range strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" \t\n`,;:()|", r) }) {
+	for _, word := range strings.FieldsFunc(string(text),
+		func(r rune) bool { return strings.ContainsRune(" \t\n`,;:()|", r) }) {
 		named[word] = true
 	}
 	for _, p := range parseRepository(t).packages {

@@ -19,11 +19,13 @@ const (
 	moduleRule   rule = "module"           // bench and tools are separate modules
 	unsafeRule   rule = "unsafe"           // no unsafe, no cgo
 	globalRule   rule = "global state"     // package-level variables never change
-	commentRule  rule = "package comment"  // each package comment says what the package promises and what it leaves to others
-	symbolRule   rule = "symbol"           // symbols named in a package comment exist
-	methodsRule  rule = "methods"          // no type has many methods
-	messageRule  rule = "message"          // texts of errors do not begin with the name of a package: people read them
-	signRule     rule = "sign"             // only the table of signs and a few mappings name a sign
+	// each package comment says what the package promises and what it leaves to others
+	commentRule rule = "package comment"
+	symbolRule  rule = "symbol"  // symbols named in a package comment exist
+	methodsRule rule = "methods" // no type has many methods
+	messageRule rule = "message" // texts of errors do not begin with the name of a package: people read them
+	widthRule   rule = "width"   // lines end by column maxColumn
+	signRule    rule = "sign"    // only the table of signs and a few mappings name a sign
 )
 
 // rules lists every rule with the function that checks it.
@@ -42,6 +44,7 @@ var rules = []struct {
 	{[]rule{symbolRule}, (*checker).symbols},
 	{[]rule{methodsRule}, (*checker).methods},
 	{[]rule{messageRule}, (*checker).messages},
+	{[]rule{widthRule}, (*checker).widths},
 	{[]rule{signRule}, (*checker).signs},
 }
 

@@ -197,7 +197,8 @@ func TestReadmeFigures(t *testing.T) {
 // hasFigure reports whether a cell of a table of results, or a line after a colon, begins
 // with a figure, which may have commas between its digits.
 func hasFigure(results, figure string) bool {
-	return regexp.MustCompile(`[|:] ` + regexp.QuoteMeta(strings.ReplaceAll(figure, ",", "")) + `[ ,]`).MatchString(results)
+	return regexp.MustCompile(`[|:] ` + regexp.QuoteMeta(strings.ReplaceAll(figure, ",", "")) + `[ ,]`).
+		MatchString(results)
 }
 
 // TestBenchmarkFigures checks the bold figures of docs/benchmarks.md: results that their

@@ -75,7 +75,8 @@ func (c *checker) globalTypes(p *pkg, spec *ast.ValueSpec, specs map[types.Objec
 			}
 		}
 		if found != "" {
-			c.report(globalRule, p, name.Pos(), name.Name, "var %s holds a %s at package level: let a value own it", name.Name, found)
+			c.report(globalRule, p, name.Pos(), name.Name, "var %s holds a %s at package level: let a value own it",
+				name.Name, found)
 		}
 	}
 }

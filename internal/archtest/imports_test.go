@@ -49,14 +49,18 @@ func (c *checker) roles(p *pkg) {
 			c.report(roleRule, p, spec.Pos(), imported, "imports %s, which has no role: %s", dir, table)
 		case to == own:
 		case ranks[to] > ranks[own]:
-			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which is above %s: imports must point down", dir, to, own)
+			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which is above %s: imports must point down",
+				dir, to, own)
 		case f.test:
 		case to == pollRole, to == portRole, to == pgRole, to == certRole:
 			c.report(roleRule, p, spec.Pos(), imported, "imports %s, which is for tests only", dir)
 		case ranks[to] == ranks[own]:
-			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which is beside %s: only tests may import sideways", dir, to, own)
-		case own == clientRole && to != publicRole && !slices.ContainsFunc(clientImports, func(d string) bool { return isWithin(dir, d) }):
-			c.report(roleRule, p, spec.Pos(), imported, "imports %s: a client shares no code with the server except %s", dir, strings.Join(clientImports, ", "))
+			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which is beside %s: only tests may import sideways",
+				dir, to, own)
+		case own == clientRole && to != publicRole &&
+			!slices.ContainsFunc(clientImports, func(d string) bool { return isWithin(dir, d) }):
+			c.report(roleRule, p, spec.Pos(), imported, "imports %s: a client shares no code with the server except %s", dir,
+				strings.Join(clientImports, ", "))
 		}
 	})
 }
@@ -69,12 +73,15 @@ func (c *checker) libraries(p *pkg) {
 			return
 		}
 		if onlyStandard && !f.test && !slices.ContainsFunc(also, func(m string) bool { return isWithin(imported, m) }) {
-			c.report(standardRule, p, spec.Pos(), imported, "imports %s: %s may import only %s", imported, p.dir, strings.Join(append([]string{"the standard library"}, also...), " and "))
+			c.report(standardRule, p, spec.Pos(), imported, "imports %s: %s may import only %s", imported, p.dir,
+				strings.Join(append([]string{"the standard library"}, also...), " and "))
 			return
 		}
 		i := slices.IndexFunc(libraries, func(l library) bool { return isWithin(imported, l.path) })
 		if i < 0 {
-			c.report(libraryRule, p, spec.Pos(), imported, "imports %s, which is not a listed library: a peer for comparison belongs in bench, a tool in tools; a library needs a reason in docs/adr and a line in internal/archtest/tables_test.go", imported)
+			c.report(libraryRule, p, spec.Pos(), imported,
+				"imports %s, which is not a listed library: a peer for comparison belongs in bench, a tool in tools; a library "+
+					"needs a reason in docs/adr and a line in internal/archtest/tables_test.go", imported)
 			return
 		}
 		l := libraries[i]
@@ -83,7 +90,8 @@ func (c *checker) libraries(p *pkg) {
 		case l.tests && p.dir != "internal/storage/storetest":
 			c.report(libraryRule, p, spec.Pos(), imported, "imports %s, which is for tests only", imported)
 		case l.users != nil && !slices.Contains(l.users, p.dir):
-			c.report(libraryRule, p, spec.Pos(), imported, "imports %s, which is for %s only", imported, strings.Join(l.users, " and "))
+			c.report(libraryRule, p, spec.Pos(), imported, "imports %s, which is for %s only", imported,
+				strings.Join(l.users, " and "))
 		}
 	})
 }
@@ -93,10 +101,12 @@ func (c *checker) stores(p *pkg) {
 	const stores = "internal/storage"
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
 		dir, ok := ownDir(imported)
-		if !ok || f.test || p.isCommand() || roleOf(p.dir) == serverRole || !strings.HasSuffix(dir, "store") || path.Dir(dir) != stores {
+		if !ok || f.test || p.isCommand() || roleOf(p.dir) == serverRole || !strings.HasSuffix(dir, "store") ||
+			path.Dir(dir) != stores {
 			return
 		}
-		c.report(storeRule, p, spec.Pos(), imported, "imports the concrete store %s: only cmd and server may; use an interface", dir)
+		c.report(storeRule, p, spec.Pos(), imported,
+			"imports the concrete store %s: only cmd and server may; use an interface", dir)
 	})
 }
 
@@ -109,7 +119,8 @@ func (c *checker) parts(p *pkg) {
 	}
 	may, ok := parts[strings.TrimPrefix(p.dir, store+"/")]
 	if !ok {
-		c.report(partRule, p, p.files[0].ast.Package, p.dir, "package %s is not a listed part: parts are in ARCHITECTURE.md and internal/archtest/tables_test.go", p.dir)
+		c.report(partRule, p, p.files[0].ast.Package, p.dir,
+			"package %s is not a listed part: parts are in ARCHITECTURE.md and internal/archtest/tables_test.go", p.dir)
 		return
 	}
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
@@ -126,7 +137,9 @@ func (c *checker) parts(p *pkg) {
 func (c *checker) modules(p *pkg) {
 	for _, dir := range []string{"bench", "tools"} {
 		if isWithin(p.dir, dir) {
-			c.report(moduleRule, p, p.files[0].ast.Package, p.dir, "%s is part of the main module: %s/go.mod is missing, so that users of Pulsegate inherit what it imports", p.dir, dir)
+			c.report(moduleRule, p, p.files[0].ast.Package, p.dir,
+				"%s is part of the main module: %s/go.mod is missing, so that users of Pulsegate inherit what it imports",
+				p.dir, dir)
 		}
 	}
 }
@@ -136,7 +149,9 @@ func (c *checker) modules(p *pkg) {
 func (c *checker) importForms(p *pkg) {
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
 		if imported == "C" || imported == "unsafe" && (spec.Name != nil || !usesOnlySizes(f.ast)) {
-			c.report(unsafeRule, p, spec.Pos(), imported, "imports %q: an exception needs a proof in a comment, a test, and a line in internal/archtest/tables_test.go", imported)
+			c.report(unsafeRule, p, spec.Pos(), imported,
+				"imports %q: an exception needs a proof in a comment, a test, and a line in internal/archtest/tables_test.go",
+				imported)
 		}
 	})
 }

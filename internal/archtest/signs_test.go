@@ -68,16 +68,19 @@ func (c *checker) signs(p *pkg) {
 		return
 	}
 	report := func(pos token.Pos, name string) {
-		c.report(signRule, p, pos, name, "names the sign %s: get it from the table of signs (vitals.Signs), or list the file in signFiles", name)
+		c.report(signRule, p, pos, name,
+			"names the sign %s: get it from the table of signs (vitals.Signs), or list the file in signFiles", name)
 	}
 	for f := range p.sources() {
-		if f.path == signTable || slices.ContainsFunc(signFiles, func(allowed string) bool { return isWithin(f.path, allowed) }) {
+		if f.path == signTable ||
+			slices.ContainsFunc(signFiles, func(allowed string) bool { return isWithin(f.path, allowed) }) {
 			continue
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.SelectorExpr:
-				if id, ok := n.X.(*ast.Ident); ok && p.packageOf(id) == module+"/vitals" && slices.Contains(c.signNames.constants, n.Sel.Name) {
+				if id, ok := n.X.(*ast.Ident); ok && p.packageOf(id) == module+"/vitals" &&
+					slices.Contains(c.signNames.constants, n.Sel.Name) {
 					report(n.Pos(), n.Sel.Name)
 				}
 			case *ast.Ident:

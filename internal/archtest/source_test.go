@@ -35,6 +35,7 @@ type pkg struct {
 type file struct {
 	path string // slash-separated, from the module's root
 	test bool   // a _test.go file
+	text []byte
 	ast  *ast.File
 }
 
@@ -56,7 +57,8 @@ func parse(root fs.FS) (*source, error) {
 			}
 			return nil
 		}
-		isPage := strings.HasPrefix(name, dashboard+"/") && (strings.HasSuffix(name, ".js") || strings.HasSuffix(name, ".html"))
+		isPage := strings.HasPrefix(name, dashboard+"/") &&
+			(strings.HasSuffix(name, ".js") || strings.HasSuffix(name, ".html"))
 		if hidden || !strings.HasSuffix(name, ".go") && !isPage {
 			return nil
 		}
@@ -76,7 +78,7 @@ func parse(root fs.FS) (*source, error) {
 		if byDir[dir] == nil {
 			byDir[dir] = &pkg{dir: dir}
 		}
-		byDir[dir].files = append(byDir[dir].files, &file{name, isTest(name), tree})
+		byDir[dir].files = append(byDir[dir].files, &file{name, isTest(name), text, tree})
 		return nil
 	})
 	if err != nil {

@@ -67,17 +67,19 @@ var standardOnly = map[string][]string{
 // parts lists the packages below internal/storage/pebblestore, and what each may import of this module:
 // other parts, and packages.
 var parts = map[string][]string{
-	"assign":      {"vitals", "internal/storage", "damage", "layout"},
-	"layout":      {"vitals", "internal/storage/columns"},
-	"purge":       {"vitals", "internal/storage", "internal/storage/columns", "assign", "damage", "datadir", "layout", "memory", "seal"},
+	"assign": {"vitals", "internal/storage", "damage", "layout"},
+	"layout": {"vitals", "internal/storage/columns"},
+	"purge": {"vitals", "internal/storage", "internal/storage/columns", "assign", "damage", "datadir", "layout",
+		"memory", "seal"},
 	"memory":      {"vitals", "internal/storage/columns", "layout"},
 	"damage":      {"internal/storage"},
 	"seal":        {"vitals", "internal/storage", "internal/storage/columns", "damage", "layout", "memory"},
 	"datadir":     {"internal/storage", "internal/sys/sharedfile", "damage", "datadir/wal"},
 	"datadir/wal": {"internal/storage"},
-	"verify":      {"vitals", "internal/storage", "internal/storage/columns", "assign", "damage", "datadir", "layout", "memory", "seal"},
-	"backup":      {"internal/storage", "datadir"},
-	"space":       {"internal/storage"},
+	"verify": {"vitals", "internal/storage", "internal/storage/columns", "assign", "damage", "datadir", "layout",
+		"memory", "seal"},
+	"backup": {"internal/storage", "datadir"},
+	"space":  {"internal/storage"},
 }
 
 // A library is a third-party module that this module imports.
@@ -107,9 +109,13 @@ var libraries = []library{
 	{path: "github.com/influxdata/line-protocol/v2", tests: true},
 	{path: "github.com/mochi-mqtt/server/v2", users: []string{"internal/api/mqtt", "internal/client/sim"}},
 	{path: "github.com/parquet-go/parquet-go", users: []string{"internal/api/query"}},
-	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/tomlfile", "internal/api/roster"}}, // a roster is large
+	// a roster is large
+	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/tomlfile", "internal/api/roster"}},
 	{path: "github.com/prometheus/client_golang", users: []string{ // collectors are next to their counters
-		"internal/observe/metrics", "internal/observe/tracing", "internal/access/gate", "internal/access/oidc", "internal/storage/pebblestore", "internal/storage/pgstore", "internal/api/ingest", "internal/api/admin", "internal/api/live", "internal/api/mqtt", "internal/api/hl7", "internal/api/alert", "internal/api/alertmanager", "internal/api/roster",
+		"internal/observe/metrics", "internal/observe/tracing", "internal/access/gate", "internal/access/oidc",
+		"internal/storage/pebblestore", "internal/storage/pgstore", "internal/api/ingest", "internal/api/admin",
+		"internal/api/live", "internal/api/mqtt", "internal/api/hl7", "internal/api/alert", "internal/api/alertmanager",
+		"internal/api/roster",
 	}},
 	{path: "github.com/prometheus/client_model", users: []string{"internal/observe/profile"}}, // comes with client_golang
 	{path: "github.com/prometheus/common", users: []string{"internal/observe/profile"}},       // comes with client_golang
@@ -140,6 +146,9 @@ var signFiles = []string{
 	"vitals/validate.go",                  // a percentage that was sent as a fraction
 }
 
+// maxColumn is where lines of Go end at the latest.
+const maxColumn = 120
+
 // maxMethods is how many methods a type may have. One with more usually has several tasks.
 const maxMethods = 20
 
@@ -154,24 +163,31 @@ type exception struct {
 // exceptions has the reason for each exception. An exception that is no longer needed
 // fails the test.
 var exceptions = map[exception]string{
-	{roleRule, "internal/pgtest", false, module + "/internal/polltest"}:          "both are for tests only",
-	{libraryRule, "internal/polltest", false, "go.uber.org/goleak"}:              "polltest is for tests only",
-	{roleRule, "internal/pgtest", false, module + "/internal/porttest"}:          "both are for tests only",
-	{roleRule, "internal/api/fronttest", false, module + "/internal/certtest"}:   "both are for tests only",
-	{roleRule, "internal/api/fronttest", false, module + "/internal/polltest"}:   "both are for tests only",
-	{roleRule, "internal/api/admin", true, module + "/internal/client/transfer"}: "the test receives a backup like a client",
+	{roleRule, "internal/pgtest", false, module + "/internal/polltest"}:        "both are for tests only",
+	{libraryRule, "internal/polltest", false, "go.uber.org/goleak"}:            "polltest is for tests only",
+	{roleRule, "internal/pgtest", false, module + "/internal/porttest"}:        "both are for tests only",
+	{roleRule, "internal/api/fronttest", false, module + "/internal/certtest"}: "both are for tests only",
+	{roleRule, "internal/api/fronttest", false, module + "/internal/polltest"}: "both are for tests only",
+	{roleRule, "internal/api/admin", true,
+		module + "/internal/client/transfer"}: "the test receives a backup like a client",
 
-	{methodsRule, "mux", false, "Route"}:                                  "gorilla/mux gives the methods",
-	{methodsRule, "mux", false, "Router"}:                                 "gorilla/mux gives the methods",
-	{methodsRule, "internal/api/fhir", false, "Handler"}:                  "22: one for each interaction of FHIR, and what these share",
-	{methodsRule, "internal/server", false, "server"}:                     "22: the steps of its life, which use most of its fields",
-	{methodsRule, "internal/wire/eventloop", false, "Loop"}:               "22: the states of a connection, which only the loop's goroutine changes",
-	{methodsRule, "internal/wire/eventloop", false, "Conn"}:               "21: what a front asks of a connection",
-	{methodsRule, "internal/storage/pebblestore/memory", false, "Window"}: "22: rows, devices and their indexes change together, under one lock",
-	{methodsRule, "internal/pgtest", false, "Cluster"}:                    "21: what tests do to a machine",
-	{methodsRule, "internal/pgtest", false, "Server"}:                     "21: what tests do to a server",
+	{methodsRule, "mux", false, "Route"}:  "gorilla/mux gives the methods",
+	{methodsRule, "mux", false, "Router"}: "gorilla/mux gives the methods",
+	{methodsRule, "internal/api/fhir", false,
+		"Handler"}: "22: one for each interaction of FHIR, and what these share",
+	{methodsRule, "internal/server", false,
+		"server"}: "22: the steps of its life, which use most of its fields",
+	{methodsRule, "internal/wire/eventloop", false,
+		"Loop"}: "22: the states of a connection, which only the loop's goroutine changes",
+	{methodsRule, "internal/wire/eventloop", false, "Conn"}: "21: what a front asks of a connection",
+	{methodsRule, "internal/storage/pebblestore/memory", false,
+		"Window"}: "22: rows, devices and their indexes change together, under one lock",
+	{methodsRule, "internal/pgtest", false, "Cluster"}: "21: what tests do to a machine",
+	{methodsRule, "internal/pgtest", false, "Server"}:  "21: what tests do to a server",
 
 	{signRule, "cmd/pulsegate", false, "heart_rate_bpm"}: "an example in the help of import",
 
-	{unsafeRule, "internal/wire/eventloop", false, "unsafe"}: "recv(2) and send(2) take a pointer and must bypass the scheduler; socket_linux.go explains why that is sound",
+	{unsafeRule, "internal/wire/eventloop", false,
+		"unsafe"}: "recv(2) and send(2) take a pointer and must bypass the scheduler; socket_linux.go explains why " +
+		"that is sound",
 }

@@ -56,7 +56,8 @@ func (ca *CA) Pool() *x509.CertPool {
 // Server issues a certificate for localhost and the loopback addresses.
 func (ca *CA) Server(serial int64) Pair {
 	return ca.Issue(&x509.Certificate{
-		SerialNumber: big.NewInt(serial), DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		SerialNumber: big.NewInt(serial), DNSNames: []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 }
@@ -127,7 +128,8 @@ func newKey() *ecdsa.PrivateKey {
 }
 
 // sign returns a certificate, and its PEM.
-func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecdsa.PrivateKey) (*x509.Certificate, []byte) {
+func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecdsa.PrivateKey) (*x509.Certificate,
+	[]byte) {
 	if template.NotAfter.IsZero() {
 		template.NotAfter = time.Now().Add(12 * time.Hour)
 	}

@@ -260,8 +260,9 @@ func (c *Cluster) render(text *template.Template, i int) string {
 	}
 	var b strings.Builder
 	err := text.Execute(&b, map[string]any{
-		"N": i + 1, "Control": control(i), "Data": data(i), "Dir": c.path(i), "EtcdProgram": c.etcd, "Patroni": c.patroni, "Programs": c.programs,
-		"Etcd": strings.Join(etcd, ","), "Peers": strings.Join(peers, ","),
+		"N": i + 1, "Control": control(i), "Data": data(i), "Dir": c.path(i), "EtcdProgram": c.etcd, "Patroni": c.patroni,
+		"Programs": c.programs,
+		"Etcd":     strings.Join(etcd, ","), "Peers": strings.Join(peers, ","),
 	})
 	if err != nil {
 		panic(err)
@@ -277,7 +278,8 @@ func (c *Cluster) configure(i int) {
 		os.MkdirAll(filepath.Join(dir, "python"), 0o755),
 		os.WriteFile(filepath.Join(dir, "etcd"), nil, 0o755),
 		os.WriteFile(filepath.Join(dir, "patroni.yml"), []byte(c.render(patroniConfig, i)), 0o644),
-		os.WriteFile(filepath.Join(c.dir, "bootstrap"), []byte(c.render(template.Must(template.New("").Parse(bootstrap)), i)), 0o755))
+		os.WriteFile(filepath.Join(c.dir, "bootstrap"), []byte(c.render(template.Must(template.New("").Parse(bootstrap)), i)),
+			0o755))
 	if err == nil {
 		_, err = Unprivileged(dir)
 	}
@@ -362,9 +364,9 @@ func (c *Cluster) Freeze(i int) { c.must(c.nodes[i].signal(syscall.SIGSTOP, notE
 // Thaw ends Freeze.
 func (c *Cluster) Thaw(i int) { c.must(c.nodes[i].signal(syscall.SIGCONT, notEtcd)) }
 
-// FreezeWithLeader stops all processes of a machine, of which etcd is the leader by then. When such a machine goes on after the
-// leases of the others have ended, its etcd sends requests to revoke them. If they arrive as the old primary goes on too, that
-// may be the first to take the lock again, and what was acknowledged in between is lost.
+// FreezeWithLeader stops all processes of a machine, of which etcd is the leader by then. When such a machine goes on
+// after the leases of the others have ended, its etcd sends requests to revoke them. If they arrive as the old primary
+// goes on too, that may be the first to take the lock again, and what was acknowledged in between is lost.
 func (c *Cluster) FreezeWithLeader(i int) {
 	c.t.Helper()
 	c.await("etcd has another leader", func() bool {
@@ -385,9 +387,10 @@ func (c *Cluster) FreezeWithLeader(i int) {
 	c.must(c.nodes[i].signal(syscall.SIGSTOP, every))
 }
 
-// ThawAsPrimary ends FreezeWithLeader, and reports whether the old primary took the lock again. Without help that depends on chance: its Patroni must
-// find the lock free before the others do, and must not know yet that another one has had it, or that there is a later timeline. So the keys that say so
-// are removed, the Patroni of the other machines is stopped until then, and the machine's etcd is resumed last.
+// ThawAsPrimary ends FreezeWithLeader, and reports whether the old primary took the lock again. Without help that
+// depends on chance: its Patroni must find the lock free before the others do, and must not know yet that another one
+// has had it, or that there is a later timeline. So the keys that say so are removed, the Patroni of the other machines
+// is stopped until then, and the machine's etcd is resumed last.
 func (c *Cluster) ThawAsPrimary(i int) (again bool) {
 	c.t.Helper()
 	for k := range c.nodes {
@@ -408,7 +411,8 @@ func (c *Cluster) ThawAsPrimary(i int) (again bool) {
 	again = polltest.Within(30*time.Second, func() bool {
 		var answer struct{ Kvs []struct{ Value string } }
 		err := askEtcd(other, "kv/range", `{"key":"`+key("leader")+`"}`, &answer)
-		return err == nil && len(answer.Kvs) == 1 && answer.Kvs[0].Value == base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "node%d", i+1))
+		return err == nil && len(answer.Kvs) == 1 &&
+			answer.Kvs[0].Value == base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "node%d", i+1))
 	})
 	for k := range c.nodes {
 		c.must(c.nodes[k].signal(syscall.SIGCONT, every))
@@ -515,7 +519,8 @@ func (c *Cluster) Whole() bool {
 		return false
 	}
 	const standbys = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'quorum'"
-	count, err := exec.Command(filepath.Join(c.programs, "psql"), "-h", data(p), "-U", "postgres", "-Atc", standbys, "postgres").Output()
+	count, err := exec.Command(filepath.Join(c.programs, "psql"), "-h", data(p), "-U", "postgres", "-Atc", standbys,
+		"postgres").Output()
 	if err != nil || strings.TrimSpace(string(count)) != strconv.Itoa(Nodes-1) {
 		return false
 	}
@@ -539,9 +544,9 @@ func (c *Cluster) Whole() bool {
 	return members == Nodes-1
 }
 
-// Astray returns a standby that waits for a log that no machine has, or -1. When a primary is lost in the middle of a record that one file of
-// its log begins and the next one continues, and another machine is promoted, PostgreSQL 15 asks that one for the second file only, and
-// never finds the rest of the first one. Patroni does not notice it.
+// Astray returns a standby that waits for a log that no machine has, or -1. When a primary is lost in the middle of a
+// record that one file of its log begins and the next one continues, and another machine is promoted, PostgreSQL 15
+// asks that one for the second file only, and never finds the rest of the first one. Patroni does not notice it.
 func (c *Cluster) Astray() int {
 	primary := c.Primary()
 	for i := range c.nodes {
@@ -573,7 +578,8 @@ func (c *Cluster) AwaitWhole() {
 
 // reinitialize is patronictl reinit of a standby. It reports whether Patroni has begun.
 func (c *Cluster) reinitialize(i int) bool {
-	resp, err := impatient.Post("http://"+control(i)+":8008/reinitialize", "application/json", strings.NewReader(`{"force": true}`))
+	resp, err := impatient.Post("http://"+control(i)+":8008/reinitialize", "application/json",
+		strings.NewReader(`{"force": true}`))
 	if err != nil {
 		return false
 	}

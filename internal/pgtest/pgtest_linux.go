@@ -65,7 +65,8 @@ func StartOn(t testing.TB, mount func(dir string), settings ...string) *Server {
 
 // initialize creates a database cluster in dir.
 func (s *Server) initialize(dir string, args ...string) error {
-	return s.run("initdb", append(args, "-D", dir, "-U", User, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")...)
+	return s.run("initdb", append(args, "-D", dir, "-U", User, "--auth=trust", "--encoding=UTF8", "--locale=C",
+		"--no-sync")...)
 }
 
 // template returns the directory of a new database cluster, and creates it if no earlier test has: copying it
@@ -244,7 +245,8 @@ func (s *Server) DSN() string {
 // Execute runs SQL statements.
 func (s *Server) Execute(t testing.TB, sql string) {
 	t.Helper()
-	s.must(t, s.run("psql", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", User, "-d", "postgres", "-qX", "-v", "ON_ERROR_STOP=1", "-c", sql))
+	s.must(t, s.run("psql", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", User, "-d", "postgres", "-qX", "-v",
+		"ON_ERROR_STOP=1", "-c", sql))
 }
 
 // Shell runs commands as an administrator on the server's machine: as the user of its processes, in
@@ -352,7 +354,8 @@ func (s *Server) Abort() { s.end(syscall.SIGQUIT) }
 // Remove stops the server at once and removes its data.
 func (s *Server) Remove() {
 	s.Abort()
-	_ = errors.Join(s.stderr.Close(), os.Remove(s.stderr.Name()), os.RemoveAll(s.dir)) // again after a test that has removed it
+	// again after a test that has removed it
+	_ = errors.Join(s.stderr.Close(), os.Remove(s.stderr.Name()), os.RemoveAll(s.dir))
 }
 
 // Ended reports whether the server is down, also by itself.

@@ -62,13 +62,19 @@ func (f *AccessOptions) check() error {
 		rule{f.TLSClientCA == "" || f.TLSCert != "", "--tls-client-ca requires --tls-cert and --tls-key"},
 		rule{!f.TLSRequireClient || f.TLSClientCA != "", "--tls-require-client requires --tls-client-ca"},
 		rule{f.TokenRate == 0 || f.tokens(), "--token-rate requires --tokens or --oidc-issuer"},
-		rule{f.OIDCIssuer == "" || len(f.OIDCClientID) > 0 && f.AccessRules != "", "--oidc-issuer requires --oidc-client-id and --access-rules"},
+		rule{f.OIDCIssuer == "" || len(f.OIDCClientID) > 0 && f.AccessRules != "",
+			"--oidc-issuer requires --oidc-client-id and --access-rules"},
 		rule{!slices.Contains(f.OIDCClientID, ""), "--oidc-client-id has an empty name"},
-		rule{f.OIDCIssuer != "" || len(f.OIDCClientID) == 0 && f.AccessRules == "", "--oidc-client-id and --access-rules require --oidc-issuer"},
-		rule{f.TokenRate >= 0 && f.TokenRate <= token.MaxPerSecond, fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)},
-		rule{f.MaxContradictions > 0 && f.MaxContradictions <= token.MaxHourly, fmt.Sprintf("--max-contradictions is not from 1 to %d", token.MaxHourly)},
-		rule{f.AuditKey == "" && f.AuditSyslog == "" || f.auditPath() != "", "--audit-key and --audit-syslog require an audit log; name it with --audit"},
-		rule{f.AuditKey == "" || !sameDir(f.AuditKey, f.auditPath()), "--audit-key is in the directory of the audit log, where anybody who can change the log can use it"},
+		rule{f.OIDCIssuer != "" || len(f.OIDCClientID) == 0 && f.AccessRules == "",
+			"--oidc-client-id and --access-rules require --oidc-issuer"},
+		rule{f.TokenRate >= 0 && f.TokenRate <= token.MaxPerSecond,
+			fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)},
+		rule{f.MaxContradictions > 0 && f.MaxContradictions <= token.MaxHourly,
+			fmt.Sprintf("--max-contradictions is not from 1 to %d", token.MaxHourly)},
+		rule{f.AuditKey == "" && f.AuditSyslog == "" || f.auditPath() != "",
+			"--audit-key and --audit-syslog require an audit log; name it with --audit"},
+		rule{f.AuditKey == "" || !sameDir(f.AuditKey, f.auditPath()),
+			"--audit-key is in the directory of the audit log, where anybody who can change the log can use it"},
 		rule{!token.IsText(f.Tokens), "--tokens requires the name of a file, not a token"},
 	)
 }
@@ -129,7 +135,8 @@ func (a *access) open() (err error) {
 		a.gate.OIDC, err = oidc.Open(oidc.Options{
 			Issuer: f.OIDCIssuer, ClientID: f.OIDCClientID[0], Clients: f.OIDCClientID[1:], Rules: f.AccessRules,
 			Limits: limits, OnRules: a.rulesChanged,
-			OnProvider: a.logTrouble("the keys of the OpenID Connect provider cannot be fetched; those that are known stay in use",
+			OnProvider: a.logTrouble(
+				"the keys of the OpenID Connect provider cannot be fetched; those that are known stay in use",
 				"the keys of the OpenID Connect provider are fetched again"),
 		})
 		if err != nil {
@@ -143,7 +150,8 @@ func (a *access) open() (err error) {
 				return err
 			}
 		}
-		a.gate.SignIns = signin.New(signin.Options{Provider: a.gate.OIDC, ClientID: f.OIDCClientID[0], Secret: secret, Scopes: f.OIDCScopes, Page: page})
+		a.gate.SignIns = signin.New(signin.Options{Provider: a.gate.OIDC, ClientID: f.OIDCClientID[0], Secret: secret,
+			Scopes: f.OIDCScopes, Page: page})
 	}
 	if f.TLSCert != "" {
 		a.tls, err = tlsfiles.Open(tlsfiles.Options{
@@ -196,7 +204,8 @@ func (a *access) close() error {
 // rotate the records of operators out.
 func (a *access) openAudit(path string) (err error) {
 	opt := audit.Options{OnTrouble: a.logTrouble(
-		"the audit log cannot be written, or another process changed it; requests that must be recorded are rejected", "the audit log works again")}
+		"the audit log cannot be written, or another process changed it; requests that must be recorded are rejected",
+		"the audit log works again")}
 	if file := a.opt.AuditKey; file != "" {
 		if opt.Key, err = audit.LoadKey(file); err != nil {
 			return err
@@ -240,7 +249,8 @@ func (a *access) syslogTrouble(err error) {
 		a.log.Info("the syslog server accepts the audit log again", "lost", a.syslog.Lost())
 		return
 	}
-	a.log.Error("the syslog server does not accept the audit log; its lines are queued, and lost when the queue is full", "error", err)
+	a.log.Error("the syslog server does not accept the audit log; its lines are queued, and lost when the queue is full",
+		"error", err)
 }
 
 // reload reads the files again. A file that is not valid changes nothing.
@@ -310,7 +320,8 @@ func (a *access) announce() {
 
 // certificatesLoaded logs when the certificates that were loaded expire.
 func (a *access) certificatesLoaded() {
-	a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)
+	a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates",
+		a.gate.Certificates)
 	warnExpiry(a.log, "server", a.opt.TLSCert, a.tls.NotAfter())
 	warnExpiry(a.log, "client_ca", a.opt.TLSClientCA, a.tls.CANotAfter())
 }
@@ -335,7 +346,8 @@ func (s *server) postgresCertificates(c pgstore.Certificates) {
 func warnExpiry(log *slog.Logger, use, file string, at time.Time) {
 	const soon = 30 * 24 * time.Hour // time to give all gateways other ones
 	if !at.IsZero() && time.Until(at) < soon {
-		log.Warn("a certificate expires soon, or has expired", "use", use, "file", file, "expires", at.UTC().Format(time.RFC3339))
+		log.Warn("a certificate expires soon, or has expired", "use", use, "file", file, "expires",
+			at.UTC().Format(time.RFC3339))
 	}
 }
 

@@ -39,7 +39,8 @@ func (a *accessLog) set(which string) {
 // wants reports whether to log a request with the status.
 func (a *accessLog) wants(status int) bool {
 	least := int(a.least.Load())
-	return least != 0 && (status == metrics.Aborted || status >= least) && a.log.Enabled(context.Background(), slog.LevelInfo)
+	return least != 0 && (status == metrics.Aborted || status >= least) &&
+		a.log.Enabled(context.Background(), slog.LevelInfo)
 }
 
 // answered is called for every request of the full lane.
@@ -55,7 +56,8 @@ func (a *accessLog) fastLane(status int, message []byte, took time.Duration) {
 		return
 	}
 	_, body, _ := bytes.Cut(message, []byte("\r\n\r\n"))
-	a.write(metrics.Answered{Method: http.MethodPost, Route: readingsTemplate, Status: status, BodyBytes: int64(len(body)), Duration: took})
+	a.write(metrics.Answered{Method: http.MethodPost, Route: readingsTemplate, Status: status, BodyBytes: int64(len(body)),
+		Duration: took})
 }
 
 func (a *accessLog) write(o metrics.Answered) {

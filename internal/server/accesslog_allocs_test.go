@@ -44,9 +44,12 @@ func TestAccessLogAllocations(t *testing.T) {
 			logs.level.Set(tt.level)
 			requests := new(metrics.Requests)
 			requests.OnAnswered = logs.access.answered
-			counted := requests.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) }))
+			counted := requests.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(tt.status)
+			}))
 			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
-			if got := testing.AllocsPerRun(1000, func() { logs.access.fastLane(tt.status, storedMessage, time.Millisecond) }); got != 0 {
+			if got := testing.AllocsPerRun(1000,
+				func() { logs.access.fastLane(tt.status, storedMessage, time.Millisecond) }); got != 0 {
 				t.Errorf("fast lane: %v allocations, want 0", got)
 			}
 			if got := testing.AllocsPerRun(1000, func() { counted.ServeHTTP(w, r) }); got != 0 {

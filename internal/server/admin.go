@@ -38,7 +38,8 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 	routes.Handle("GET /readyz", s.health.Readyz())
 	routes.Handle("GET /healthz", s.health.Healthz())
 
-	forbidden := reply.New(http.StatusForbidden, "text/plain; charset=utf-8", []byte("profiles are served to loopback peers only, under a loopback name\n"))
+	forbidden := reply.New(http.StatusForbidden, "text/plain; charset=utf-8",
+		[]byte("profiles are served to loopback peers only, under a loopback name\n"))
 	local := func(path string, h http.HandlerFunc) {
 		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if !isLoopback(r.RemoteAddr) || !own.allow(r) {
@@ -90,7 +91,8 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 	backup := h.Backup
 	if s.embedded == nil {
 		backup = func(w http.ResponseWriter, r *http.Request) {
-			s.problems.NotFound.Write(w, r, "The store is a PostgreSQL database: back it up with PostgreSQL's tools, such as pg_basebackup.")
+			s.problems.NotFound.Write(w, r,
+				"The store is a PostgreSQL database: back it up with PostgreSQL's tools, such as pg_basebackup.")
 		}
 	}
 	post(admin.BackupPath, backup)
@@ -101,7 +103,8 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 	routes.Handle("/loglevel", s.access.adminOnly(s.log.serveLevel, s.problems))
 	for _, path := range []string{"/{$}", "/v1/", "/fhir/"} {
 		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			s.problems.NotFound.Write(w, r, "This is the admin listener. Readings are at the address of the public one, which --addr sets.")
+			s.problems.NotFound.Write(w, r,
+				"This is the admin listener. Readings are at the address of the public one, which --addr sets.")
 		})
 	}
 	return routes
@@ -155,7 +158,8 @@ func (a *access) adminOnly(h http.HandlerFunc, problems *problem.Set) http.Handl
 	return sameSiteOnly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.gate.Tokens == nil && a.gate.OIDC == nil {
 			if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) || !ownPage(r, nil) {
-				problems.UntrustedOrigin.Write(w, r, "Without tokens this is for requests from this machine to a loopback address, and not for pages of other origins.")
+				problems.UntrustedOrigin.Write(w, r,
+					"Without tokens this is for requests from this machine to a loopback address, and not for pages of other origins.")
 				return
 			}
 			liftWriteDeadline(w)

@@ -16,7 +16,8 @@ import (
 // only this machine may, but not pages in its browsers.
 func TestAdminOnly(t *testing.T) {
 	f := gatetest.New(t)
-	admin, others := f.Token(t, "ops", "", token.Token{Rights: token.Admin}), f.Token(t, "ops", "", token.Token{Rights: token.Write | token.Read})
+	admin, others := f.Token(t, "ops", "", token.Token{Rights: token.Admin}),
+		f.Token(t, "ops", "", token.Token{Rights: token.Write | token.Read})
 	tokens := f.Open(t)
 	open, certs := &gate.Gate{}, &gate.Gate{Certificates: true}
 	const local, remote = "127.0.0.1:4711", "192.0.2.7:4711"
@@ -44,12 +45,14 @@ func TestAdminOnly(t *testing.T) {
 		{"a token without the admin right", tokens, local, "127.0.0.1:6060", others, "", "", 403},
 		{"a token with the admin right", tokens, local, "127.0.0.1:6060", admin, "", "", 200},
 		{"a token with the admin right, from another machine", tokens, remote, "pulsegate.example", admin, "", "", 200},
-		{"a token with the admin right, in a page of another site", tokens, local, "127.0.0.1:6060", admin, "cross-site", "", 403},
+		{"a token with the admin right, in a page of another site", tokens, local, "127.0.0.1:6060", admin,
+			"cross-site", "", 403},
 	} {
 		a := &access{gate: tt.gate}
 		r := httptest.NewRequest(http.MethodPost, "http://"+tt.host+"/backup", nil)
 		r.RemoteAddr = tt.peer
-		for key, value := range map[string]string{"Authorization": tt.auth, "Sec-Fetch-Site": tt.fetchSite, "Origin": tt.origin} {
+		for key, value := range map[string]string{"Authorization": tt.auth, "Sec-Fetch-Site": tt.fetchSite,
+			"Origin": tt.origin} {
 			if value != "" {
 				r.Header.Set(key, value)
 			}

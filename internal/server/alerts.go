@@ -42,7 +42,8 @@ func (c *AlertOptions) urls() (all []*url.URL, err error) {
 	for _, text := range c.Alertmanager {
 		u := webURL(text)
 		if u == nil { // the value is not quoted: it may contain a password
-			return nil, settings.Usagef("--alertmanager is not of the form http://host:port, without a user, a query or a fragment")
+			return nil,
+				settings.Usagef("--alertmanager is not of the form http://host:port, without a user, a query or a fragment")
 		}
 		switch {
 		case slices.ContainsFunc(all, func(o *url.URL) bool { return o.String() == u.String() }):
@@ -56,8 +57,10 @@ func (c *AlertOptions) urls() (all []*url.URL, err error) {
 	}
 	return all, firstBroken(
 		rule{len(all) == 0 || c.Alerts != "", "--alertmanager requires --alerts"},
-		rule{len(all) > 0 || !secret && c.AlertmanagerCA == "", "--alertmanager-ca and --alertmanager-credentials-file require --alertmanager"},
-		rule{c.AlertmanagerEvery >= time.Second && c.AlertmanagerEvery <= time.Hour, "--alertmanager-every must be from 1s to 1h"},
+		rule{len(all) > 0 || !secret && c.AlertmanagerCA == "",
+			"--alertmanager-ca and --alertmanager-credentials-file require --alertmanager"},
+		rule{c.AlertmanagerEvery >= time.Second && c.AlertmanagerEvery <= time.Hour,
+			"--alertmanager-every must be from 1s to 1h"},
 	)
 }
 
@@ -176,7 +179,8 @@ func (a *alerting) trouble(s *alertmanager.Sender, err error) {
 		a.log.Info("the Alertmanager accepts alerts again", "url", s.URL())
 		return
 	}
-	a.log.Error("the Alertmanager does not accept alerts; active ones are sent again and again", "url", s.URL(), "error", err)
+	a.log.Error("the Alertmanager does not accept alerts; active ones are sent again and again", "url", s.URL(),
+		"error", err)
 }
 
 // publish takes what a group has stored.

@@ -19,19 +19,21 @@ func TestAlertOptions(t *testing.T) {
 		urls []string
 		want string // "" means that they are accepted
 	}{
-		"none":                {func(o *AlertOptions) { o.Alerts = "" }, nil, ""},
-		"two":                 {func(*AlertOptions) {}, []string{am, "http://10.0.0.1:9093/am/"}, ""},
-		"twice":               {func(*AlertOptions) {}, []string{am, am}, "is given twice"},
-		"no rules":            {func(o *AlertOptions) { o.Alerts = "" }, []string{am}, "--alertmanager requires --alerts"},
-		"no scheme":           {func(*AlertOptions) {}, []string{"127.0.0.1:9093"}, "not of the form http://host:port"},
-		"a user in the URL":   {func(*AlertOptions) {}, []string{"http://u:s3cret@h"}, "without a user"},
-		"a query":             {func(*AlertOptions) {}, []string{am + "?x=s3cret"}, "without a user, a query"},
-		"secret, loopback":    {func(o *AlertOptions) { o.AlertmanagerCredentials = "f" }, []string{am}, ""},
-		"secret, clear":       {func(o *AlertOptions) { o.AlertmanagerCredentials = "f" }, []string{tls, "http://am.example"}, "in clear text; use https"},
+		"none":              {func(o *AlertOptions) { o.Alerts = "" }, nil, ""},
+		"two":               {func(*AlertOptions) {}, []string{am, "http://10.0.0.1:9093/am/"}, ""},
+		"twice":             {func(*AlertOptions) {}, []string{am, am}, "is given twice"},
+		"no rules":          {func(o *AlertOptions) { o.Alerts = "" }, []string{am}, "--alertmanager requires --alerts"},
+		"no scheme":         {func(*AlertOptions) {}, []string{"127.0.0.1:9093"}, "not of the form http://host:port"},
+		"a user in the URL": {func(*AlertOptions) {}, []string{"http://u:s3cret@h"}, "without a user"},
+		"a query":           {func(*AlertOptions) {}, []string{am + "?x=s3cret"}, "without a user, a query"},
+		"secret, loopback":  {func(o *AlertOptions) { o.AlertmanagerCredentials = "f" }, []string{am}, ""},
+		"secret, clear": {func(o *AlertOptions) { o.AlertmanagerCredentials = "f" }, []string{tls, "http://am.example"},
+			"in clear text; use https"},
 		"secret, TLS":         {func(o *AlertOptions) { o.AlertmanagerCredentials = "f" }, []string{tls}, ""},
 		"a secret for nobody": {func(o *AlertOptions) { o.AlertmanagerCredentials = "f" }, nil, "require --alertmanager"},
-		"a CA, no TLS":        {func(o *AlertOptions) { o.AlertmanagerCA = "f" }, []string{am}, "--alertmanager-ca requires an --alertmanager with https"},
-		"too often":           {func(o *AlertOptions) { o.AlertmanagerEvery = time.Millisecond }, []string{am}, "from 1s to 1h"},
+		"a CA, no TLS": {func(o *AlertOptions) { o.AlertmanagerCA = "f" }, []string{am},
+			"--alertmanager-ca requires an --alertmanager with https"},
+		"too often": {func(o *AlertOptions) { o.AlertmanagerEvery = time.Millisecond }, []string{am}, "from 1s to 1h"},
 	} {
 		opt := with(tt.urls...)
 		tt.opt(&opt)
@@ -39,7 +41,8 @@ func TestAlertOptions(t *testing.T) {
 		switch {
 		case tt.want == "" && (err != nil || len(got) != len(tt.urls)):
 			t.Errorf("%s: got %v, %v", name, got, err)
-		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret")):
+		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) ||
+			strings.Contains(err.Error(), "s3cret")):
 			t.Errorf("%s: got %v, want %s", name, err, tt.want)
 		}
 	}
@@ -63,7 +66,8 @@ func TestAlertFiles(t *testing.T) {
 		{AlertOptions{AlertmanagerCA: "/nowhere"}, "/nowhere: no such file"},
 		{AlertOptions{AlertmanagerCA: file("s3cret")}, "f: there is no certificate in PEM"},
 	} {
-		if _, err := tt.opt.sending("http://h/"); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret") {
+		if _, err := tt.opt.sending("http://h/"); err == nil || !strings.Contains(err.Error(), tt.want) ||
+			strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
 	}

@@ -31,8 +31,11 @@ func newOrigins(texts []string) (*origins, error) {
 	}
 	for _, text := range texts {
 		u, err := url.Parse(text)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || text != strings.ToLower(u.Scheme+"://"+u.Host) || strings.Contains(text, "*") {
-			return nil, settings.Usagef("--cors-origin: %q is not an origin such as https://ward.example, in lower case and without a path", text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+			text != strings.ToLower(u.Scheme+"://"+u.Host) || strings.Contains(text, "*") {
+			return nil,
+				settings.Usagef("--cors-origin: %q is not an origin such as https://ward.example, in lower case and without a path",
+					text)
 		}
 	}
 	return &origins{list: texts}, nil

@@ -44,9 +44,11 @@ func TestExpiryOfEveryCertificate(t *testing.T) {
 	}
 	s.alerts.caExpires = sending.RootsExpire
 	rec := httptest.NewRecorder()
-	metrics.Handler("", func() bool { return true }, gate.Collector{Gate: &gate.Gate{}, Expiry: s.expiry}).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	metrics.Handler("", func() bool { return true }, gate.Collector{Gate: &gate.Gate{}, Expiry: s.expiry}).ServeHTTP(rec,
+		httptest.NewRequest("GET", "/metrics", nil))
 	for name, use := range uses {
-		if !strings.Contains(rec.Body.String(), fmt.Sprintf("\npulsegate_certificate_expiry_timestamp_seconds{use=%q} ", use)) {
+		if !strings.Contains(rec.Body.String(),
+			fmt.Sprintf("\npulsegate_certificate_expiry_timestamp_seconds{use=%q} ", use)) {
 			t.Errorf("%s: a scrape does not show the expiry of %s:\n%s", name, use, rec.Body)
 		}
 		page, err := os.ReadFile("../../docs/metrics.md")

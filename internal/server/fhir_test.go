@@ -57,7 +57,8 @@ func TestFHIR(t *testing.T) {
 			if resp.StatusCode != tt.status || !strings.Contains(text, tt.want) {
 				t.Errorf("%s %s: %s %s, want %d %s", tt.method, tt.path, resp.Status, text, tt.status, tt.want)
 			}
-			if outcome := strings.HasPrefix(text, `{"resourceType":"OperationOutcome"`); outcome != (tt.status >= 400 && tt.path != "/fhirs") {
+			if outcome := strings.HasPrefix(text, `{"resourceType":"OperationOutcome"`); outcome != (tt.status >= 400 &&
+				tt.path != "/fhirs") {
 				t.Errorf("%s %s: %s", tt.method, tt.path, text)
 			}
 			if tt.status == 405 && strings.Replace(resp.Header.Get("Allow"), ", PUT", "", 1) != "GET, HEAD, OPTIONS" {
@@ -87,7 +88,8 @@ func TestFHIRWithdraw(t *testing.T) {
 	try(t, err)
 	db, err := pebblestore.Open(opt.Data, pebblestore.Options{MinFreeBytes: -1})
 	try(t, err)
-	try(t, db.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P1", ToUnixMs: storage.OpenEnd, ChangedUnixMs: 1}))
+	try(t, db.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P1", ToUnixMs: storage.OpenEnd,
+		ChangedUnixMs: 1}))
 	try(t, db.Close())
 	_, err = run(t, opt, func(url string) error {
 		defer http.DefaultClient.CloseIdleConnections()
@@ -99,7 +101,8 @@ func TestFHIRWithdraw(t *testing.T) {
 			}
 			return text
 		}
-		ask("POST", "/v1/readings", `{"device":"d-1","time":"2026-11-21T10:00:00Z","heart_rate_bpm":72,"spo2_pct":97}`, 200, bed)
+		ask("POST", "/v1/readings", `{"device":"d-1","time":"2026-11-21T10:00:00Z","heart_rate_bpm":72,"spo2_pct":97}`,
+			200, bed)
 		_, after, _ := strings.Cut(ask("GET", "/fhir/Observation?device=d-1&code=8867-4", "", 200, bed), `"id":"hr-`)
 		id, _, _ := strings.Cut(after, `"`)
 		path := "/fhir/Observation/hr-" + id

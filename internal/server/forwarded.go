@@ -11,7 +11,8 @@ import (
 )
 
 // forwarded sets the address and the scheme of a request from one of the exempt addresses, those
-// of trusted proxies, to the ones of the proxy's client. What the header does not name, or names malformed, stays the proxy's.
+// of trusted proxies, to the ones of the proxy's client. What the header does not name, or names malformed, stays the
+// proxy's.
 func forwarded(proxies *share.Holders, next http.Handler) http.Handler {
 	if len(proxies.Exempt) == 0 {
 		return next

@@ -14,7 +14,8 @@ import (
 //
 // Seen to fail when the first address is used, and when the peer is not checked.
 func TestForwarded(t *testing.T) {
-	proxies := &share.Holders{Exempt: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}
+	proxies := &share.Holders{Exempt: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("fd00::/8")}}
 	for _, tt := range []struct{ peer, name, value, want string }{
 		{"10.0.0.1:1", "X-Forwarded-For", "192.0.2.1", "192.0.2.1:0"},
 		{"[::ffff:10.0.0.1]:1", "X-Forwarded-For", "192.0.2.1", "192.0.2.1:0"},
@@ -32,7 +33,8 @@ func TestForwarded(t *testing.T) {
 		r.RemoteAddr = tt.peer
 		r.Header.Set(tt.name, tt.value)
 		got := ""
-		forwarded(proxies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.RemoteAddr })).ServeHTTP(httptest.NewRecorder(), r)
+		forwarded(proxies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.RemoteAddr })).
+			ServeHTTP(httptest.NewRecorder(), r)
 		if got != tt.want {
 			t.Errorf("%s from %s with %q: %s, want %s", tt.name, tt.peer, tt.value, got, tt.want)
 		}

@@ -35,7 +35,8 @@ type runningFront interface {
 func frontInputs() []frontInput {
 	return []frontInput{
 		{"mqtt", func(c *Options) *string { return &c.MQTTAddr }, []string{"mqtt"}, true, (*server).serveMQTT},
-		{"mllp", func(c *Options) *string { return &c.MLLPAddr }, nil, false, (*server).serveMLLP}, // IANA has no identifier for MLLP
+		// IANA has no identifier for MLLP
+		{"mllp", func(c *Options) *string { return &c.MLLPAddr }, nil, false, (*server).serveMLLP},
 	}
 }
 
@@ -57,10 +58,12 @@ func frontRules(c *Options) (rules []rule) {
 		if !in.tokens {
 			lacks, remedy = "clients need no certificate", "name the CA of client certificates with --tls-client-ca"
 			rules = append(rules, rule{addr == "" || c.TLSClientCA != "" || c.AccessOptions.open(),
-				flag + " requires --tls-client-ca: " + strings.ToUpper(in.socket) + " has no tokens, so clients need a certificate"})
+				flag + " requires --tls-client-ca: " + strings.ToUpper(in.socket) +
+					" has no tokens, so clients need a certificate"})
 		}
 		rules = append(rules, rule{c.Insecure || !c.exposed(addr),
-			flag + " " + addr + " can be reached from other machines, and " + lacks + ": anybody could write. Listen on 127.0.0.1, " +
+			flag + " " + addr + " can be reached from other machines, and " + lacks +
+				": anybody could write. Listen on 127.0.0.1, " +
 				remedy + ", or add --insecure if something else decides who gets in"})
 	}
 	return rules
@@ -122,9 +125,11 @@ func (s *server) serveMLLP(l net.Listener, opt front.Options) (runningFront, err
 	return hl7.Serve(l, hl7.ServerOptions{
 		Options: opt,
 		Messages: hl7.Options{
-			Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, Authority: s.opt.MLLPAuthority, IgnoreUnknown: s.opt.UnknownFields == "ignore",
+			Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, Authority: s.opt.MLLPAuthority,
+			IgnoreUnknown:    s.opt.UnknownFields == "ignore",
 			PulseAsHeartRate: s.opt.pulseAsHeartRate(),
-			Patients:         hl7.Patients{Assign: s.opt.MLLPAssign, Back: cmp.Or(s.opt.MLLPBack, 24*time.Hour), Record: s.recordClaims},
+			Patients: hl7.Patients{Assign: s.opt.MLLPAssign, Back: cmp.Or(s.opt.MLLPBack, 24*time.Hour),
+				Record: s.recordClaims},
 		},
 		OnUnknown: func(sender string) {
 			s.log.Warn("HL7 messages have no code of a sign: they are ignored and acknowledged", "sender", sender)

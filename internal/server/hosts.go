@@ -71,10 +71,12 @@ func (c *Options) page() string {
 	return c.publicURL()
 }
 
-// webURL parses a URL with the scheme http or https and without a user, a query and a fragment. It returns nil for any other.
+// webURL parses a URL with the scheme http or https and without a user, a query and a fragment. It returns nil for any
+// other.
 func webURL(text string) *url.URL {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.ForceQuery || u.Fragment != "" {
 		return nil
 	}
 	return u
@@ -132,9 +134,12 @@ func (h *hosts) only(next http.Handler, problems *problem.Set) http.Handler {
 	if h == nil {
 		return next
 	}
-	detail := "Host must name loopback or the address that this server listens on, and Origin the scheme, host and port of the request."
+	detail :=
+		"Host must name loopback or the address that this server listens on, and Origin the scheme, host and port of " +
+			"the request."
 	if h.anyAddr {
-		detail = "A server without tokens answers under localhost, IP addresses and the hosts of --public-url, and for pages of the same scheme, host and port or of --cors-origin."
+		detail = "A server without tokens answers under localhost, IP addresses and the hosts of --public-url, and for " +
+			"pages of the same scheme, host and port or of --cors-origin."
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.allow(r) {

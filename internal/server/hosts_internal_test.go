@@ -20,7 +20,8 @@ func TestOrigin(t *testing.T) {
 	proxies := &share.Holders{Exempt: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	origins, err := newOrigins([]string{"https://ward.example"})
 	try(t, err)
-	public := (&Options{Addr: "127.0.0.1:8080", PublicURL: []string{"http://ward.test/page", "https://Vitals.example:8443/"}}).publicHosts(origins)
+	public := (&Options{Addr: "127.0.0.1:8080",
+		PublicURL: []string{"http://ward.test/page", "https://Vitals.example:8443/"}}).publicHosts(origins)
 	admin := &hosts{names: []string{"127.0.0.1"}}
 	for _, tt := range []struct {
 		hosts                           *hosts
@@ -55,7 +56,8 @@ func TestOrigin(t *testing.T) {
 		{public, proxy, "vitals.example", proto, "https", "http", "https://vitals.example", true},
 		{public, proxy, "vitals.example:443", proto, "HTTPS", "http", "https://vitals.example", true},
 		{public, proxy, "vitals.example", proto, "https, http", "http", "https://vitals.example", true},
-		{public, proxy, "vitals.example", "Forwarded", `for=192.0.2.1;Proto="https";host=x, for=10.0.0.2;proto=http`, "http", "https://vitals.example", true},
+		{public, proxy, "vitals.example", "Forwarded", `for=192.0.2.1;Proto="https";host=x, for=10.0.0.2;proto=http`, "http",
+			"https://vitals.example", true},
 		{public, proxy, "vitals.example", proto, "https", "http", "http://vitals.example", false},
 		{public, proxy, "vitals.example", proto, "http", "https", "http://vitals.example", true},
 		{public, proxy, "vitals.example", proto, "http", "http", "https://vitals.example", false},
@@ -82,7 +84,8 @@ func TestOrigin(t *testing.T) {
 		h := tt.hosts.only(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true }), problem.New())
 		forwarded(proxies, h).ServeHTTP(httptest.NewRecorder(), r)
 		if served != tt.want {
-			t.Errorf("%s://%s from %s with %s %q, Origin %q: served: %v, want %v", tt.scheme, tt.host, tt.peer, tt.name, tt.value, tt.origin, served, tt.want)
+			t.Errorf("%s://%s from %s with %s %q, Origin %q: served: %v, want %v", tt.scheme, tt.host, tt.peer, tt.name,
+				tt.value, tt.origin, served, tt.want)
 		}
 	}
 }

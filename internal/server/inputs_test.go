@@ -26,7 +26,8 @@ type input struct {
 }
 
 // sender returns a function that posts a body and returns the status and the answer.
-func sender(path string, body func(device string, value int) string) func(url, device string, value int) (string, error) {
+func sender(path string, body func(device string, value int) string) func(url, device string,
+	value int) (string, error) {
 	return func(url, device string, value int) (string, error) {
 		resp, text, err := fetch("POST", url+path, body(device, value))
 		if err != nil {
@@ -47,7 +48,8 @@ func inputs(mqtt, mllp string) []input {
 	strap := func(device string, value int) string {
 		return fmt.Sprintf(`{"id":%q,"hr":"00%02x","at":1795255200123}`, device, value)
 	}
-	publish := func(root string, payload func(device string, value int) string) func(url, device string, value int) (string, error) {
+	publish := func(root string, payload func(device string, value int) string) func(url, device string,
+		value int) (string, error) {
 		return func(_, device string, value int) (string, error) {
 			conn, err := net.Dial("tcp", mqtt)
 			if err != nil {
@@ -56,7 +58,8 @@ func inputs(mqtt, mllp string) []input {
 			defer conn.Close()
 			topic := root + "/" + device
 			publish := fmt.Sprintf("\x00%c%s\x00\x01\x00%s", len(topic), topic, payload(device, value))
-			if _, err := fmt.Fprintf(conn, "\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a\x32%c%s", len(publish), publish); err != nil {
+			if _, err := fmt.Fprintf(conn, "\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a\x32%c%s", len(publish),
+				publish); err != nil {
 				return "", err
 			}
 			in := bufio.NewReader(conn)
@@ -87,8 +90,10 @@ func inputs(mqtt, mllp string) []input {
 			return "", err
 		}
 		defer conn.Close()
-		if _, err := fmt.Fprintf(conn, "\x0bMSH|^~\\&|||||||ORU^R01^ORU_R01|1|P|2.6\rPID|||p-1\rOBR|1||||||20261121100000.123+0000\r"+
-			"OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC||%d|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||||||%s\r\x1c\r", value, device); err != nil {
+		if _, err := fmt.Fprintf(conn,
+			"\x0bMSH|^~\\&|||||||ORU^R01^ORU_R01|1|P|2.6\rPID|||p-1\rOBR|1||||||20261121100000.123+0000\r"+
+				"OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC||%d|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||||||%s\r\x1c\r", value,
+			device); err != nil {
 			return "", err
 		}
 		answer, err := bufio.NewReader(conn).ReadString('\x1c')
@@ -100,12 +105,18 @@ func inputs(mqtt, mllp string) []input {
 			return fmt.Sprintf(`{"device":%q,"time":1795255200123,"heart_rate_bpm":%d}`, device, value)
 		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 ", "503 "},
 		{"Open mHealth", sender("/v1/omh", func(device string, value int) string {
-			return fmt.Sprintf(`{"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh","name":"heart-rate","version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00Z",`+
-				`"external_datasheets":[{"datasheet_reference":"urn:pulsegate:device:%s"}]},"body":{"heart_rate":{"value":%d,"unit":"beats/min"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123Z"}}}`, device, value)
+			return fmt.Sprintf(
+				`{"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh","name":"heart-rate",`+
+					`"version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00Z",`+
+					`"external_datasheets":[{"datasheet_reference":"urn:pulsegate:device:%s"}]},"body":{"heart_rate":{"value":%d,`+
+					`"unit":"beats/min"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123Z"}}}`, device, value)
 		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 ", "503 "},
 		{"FHIR", sender("/fhir/Observation", func(device string, value int) string {
-			return fmt.Sprintf(`{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"http://loinc.org","code":"8867-4"}]},"effectiveDateTime":"2026-11-21T10:00:00.123Z",`+
-				`"device":{"reference":"Device/%s"},"valueQuantity":{"value":%d,"system":"http://unitsofmeasure.org","code":"/min"}}`, device, value)
+			return fmt.Sprintf(
+				`{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"http://loinc.org",`+
+					`"code":"8867-4"}]},"effectiveDateTime":"2026-11-21T10:00:00.123Z",`+
+					`"device":{"reference":"Device/%s"},"valueQuantity":{"value":%d,"system":"http://unitsofmeasure.org",`+
+					`"code":"/min"}}`, device, value)
 		}), "201 ", "200 ", "409 ", "503 "},
 		{"InfluxDB 1", sender("/write?precision=ms", line), "204 ", "204 ", "400 ", "503 "},
 		{"InfluxDB 2", sender("/api/v2/write?precision=ms", line), "204 ", "204 ", "400 ", "503 "},
@@ -114,9 +125,11 @@ func inputs(mqtt, mllp string) []input {
 		}), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83", "DISCONNECT 0x89"},
 		{"HL7 v2", order, "AA|1", "AA|1", "AE|1", ""},
 		{"mapped", sender("/v1/mapped/band", band), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 ", "503 "},
-		{"mapped characteristic", sender("/v1/mapped/strap", strap), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 ", "503 "},
+		{"mapped characteristic", sender("/v1/mapped/strap", strap), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`,
+			"409 ", "503 "},
 		{"mapped, with MQTT 5", publish("band", band), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83", "DISCONNECT 0x89"},
-		{"mapped characteristic, with MQTT 5", publish("strap", strap), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83", "DISCONNECT 0x89"},
+		{"mapped characteristic, with MQTT 5", publish("strap", strap), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83",
+			"DISCONNECT 0x89"},
 	}
 }
 
@@ -135,7 +148,8 @@ func TestOneReading(t *testing.T) {
 		for i, first := range inputs {
 			for j, second := range inputs {
 				device := fmt.Sprintf("d-%d-%d", i, j)
-				if answer, err := assign("http://"+opt.AdminAddr, device, 0); err != nil || answer[0] != '2' { // FHIR accepts only assigned devices
+				// FHIR accepts only assigned devices
+				if answer, err := assign("http://"+opt.AdminAddr, device, 0); err != nil || answer[0] != '2' {
 					return fmt.Errorf("assign: %s %v", answer, err)
 				}
 				send := func(name string, input func(url, device string, value int) (string, error), value int, want string) {
@@ -157,8 +171,8 @@ func TestOneReading(t *testing.T) {
 	try(t, err)
 }
 
-// A reading of a device beyond --max-devices is rejected for now by each input, so that none is lost: it is counted, and
-// stored when there is room.
+// A reading of a device beyond --max-devices is rejected for now by each input, so that none is lost: it is counted,
+// and stored when there is room.
 func TestTooManyDevices(t *testing.T) {
 	opt := withMappings(t)
 	opt.MQTTAddr, opt.MLLPAddr, opt.AdminAddr, opt.MaxDevices = porttest.Addr(t), porttest.Addr(t), porttest.Addr(t), 1
@@ -169,7 +183,8 @@ func TestTooManyDevices(t *testing.T) {
 		if !strings.HasPrefix(got, want) || want == "" && (got != "" || err != io.EOF) || want != "" && err != nil {
 			t.Errorf("%s: %s, %v; want %q", in.name, got, err, want)
 		}
-		if want == "503 " && !strings.Contains(got, "too-many-devices") && !strings.Contains(got, "maximum number of devices") {
+		if want == "503 " && !strings.Contains(got, "too-many-devices") &&
+			!strings.Contains(got, "maximum number of devices") {
 			t.Errorf("%s: %s does not say why", in.name, got)
 		}
 	}
@@ -180,7 +195,8 @@ func TestTooManyDevices(t *testing.T) {
 			send(url, &inputs[0], "first", map[bool]string{true: inputs[0].stored, false: inputs[0].duplicate}[full])
 			for i := range inputs {
 				text := fmt.Sprintf(`{"device":%q,"subject":"p-1","from":"2026-11-01T00:00:00Z"}`, device(i))
-				if resp, answer, err := fetch("POST", "http://"+opt.AdminAddr+"/admin/subject/assign", text); err != nil || resp.StatusCode > 299 {
+				if resp, answer, err := fetch("POST", "http://"+opt.AdminAddr+"/admin/subject/assign", text); err != nil ||
+					resp.StatusCode > 299 {
 					return fmt.Errorf("assign: %s %w", answer, err)
 				}
 				if full {
@@ -190,7 +206,8 @@ func TestTooManyDevices(t *testing.T) {
 				}
 			}
 			text, err := get("http://" + opt.AdminAddr + "/metrics")
-			want := fmt.Sprintf("\npulsegate_readings_total{outcome=\"too_many_devices\"} %d\n", map[bool]int{true: len(inputs)}[full])
+			want := fmt.Sprintf("\npulsegate_readings_total{outcome=\"too_many_devices\"} %d\n",
+				map[bool]int{true: len(inputs)}[full])
 			if err == nil && !strings.Contains(text, want) {
 				t.Errorf("full %v: the metrics lack %s", full, want)
 			}
@@ -201,13 +218,15 @@ func TestTooManyDevices(t *testing.T) {
 	}
 }
 
-// A token in the query of an InfluxDB client is written nowhere: neither into the log, with all requests in it, nor into
-// spans or the audit log.
+// A token in the query of an InfluxDB client is written nowhere: neither into the log, with all requests in it, nor
+// into spans or the audit log.
 func TestTokenInQuery(t *testing.T) {
 	files := gatetest.New(t)
 	secret := strings.TrimPrefix(files.Token(t, "bed-7", "", token.Token{Rights: token.Write}), "Bearer ")
 	var spans strings.Builder
-	collector := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(&spans, r.Body) })}
+	collector := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(&spans, r.Body)
+	})}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	try(t, err)
 	served := make(chan error, 1)
@@ -254,7 +273,8 @@ func TestTokenInQuery(t *testing.T) {
 		t.Error(err)
 	}
 	for name, text := range map[string]string{"log": log, "spans": spans.String(), "audit log": string(audit)} {
-		if strings.Contains(text, secret) || len(text) == 0 || name != "audit log" && !strings.Contains(text, "/api/v2/write") {
+		if strings.Contains(text, secret) || len(text) == 0 ||
+			name != "audit log" && !strings.Contains(text, "/api/v2/write") {
 			t.Errorf("the %s has %d bytes, with the token: %t", name, len(text), strings.Contains(text, secret))
 		}
 	}

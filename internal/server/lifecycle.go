@@ -113,7 +113,8 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 		_, tcp := s.Listener.(*net.TCPListener)
 		switch {
 		case !known:
-			return nil, settings.Usagef("the service manager passed a socket named %q: FileDescriptorName= must be one of %s", name, strings.Join(socketNames(), ", "))
+			return nil, settings.Usagef("the service manager passed a socket named %q: FileDescriptorName= must be one of %s",
+				name, strings.Join(socketNames(), ", "))
 		case named[name] != nil:
 			return nil, settings.Usagef("the service manager passed more than one socket named %q", name)
 		case !tcp:
@@ -162,7 +163,8 @@ const (
 func (life *lifecycle) opening(dir string) (opened func()) {
 	began := time.Now()
 	extend := func() {
-		life.notify(systemd.Extend(openingExtend), systemd.Status(fmt.Sprintf("opening %s, for %.0f s now", dir, time.Since(began).Seconds())))
+		life.notify(systemd.Extend(openingExtend),
+			systemd.Status(fmt.Sprintf("opening %s, for %.0f s now", dir, time.Since(began).Seconds())))
 	}
 	extend()
 	return onEach(time.Tick(openingEvery), extend)

@@ -126,7 +126,8 @@ func listenHint(flag string, err error) string {
 	_, noSuchHost := errors.AsType[*net.DNSError](err)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "; another process listens there, perhaps another pulsegate: choose another port with " + flag + ", or port 0 for a free one"
+		return "; another process listens there, perhaps another pulsegate: choose another port with " + flag +
+			", or port 0 for a free one"
 	case noSuchHost, errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "; " + flag + " needs an address of this machine, such as 127.0.0.1"
 	case errors.Is(err, syscall.EACCES):
@@ -186,7 +187,8 @@ func (s *listeners) servePublic(h http.Handler, core *ingest.Core, hosts *hosts,
 // secure returns a listener whose connections have TLS.
 func (s *listeners) secure(l net.Listener, conns *share.Conns, config *tls.Config) net.Listener {
 	return listen.TLS(l, conns, listen.Handshakes{
-		Config: config, Slots: maxHandshakes, Timeout: min(s.opt.ReadTimeout, 5*time.Second), Holders: s.holders, Requests: s.requests.Total,
+		Config: config, Slots: maxHandshakes, Timeout: min(s.opt.ReadTimeout, 5*time.Second), Holders: s.holders,
+		Requests: s.requests.Total,
 		Done: func(cs tls.ConnectionState) {
 			s.handshakes.Done(cs.Version, cs.DidResume)
 			s.trim.handshake()

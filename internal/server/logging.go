@@ -74,7 +74,8 @@ func OpenLog(stderr io.Writer, f *LogOptions) (*Log, error) {
 // Others returns the destination of lines that libraries write with package log. The budget
 // includes them.
 func (l *Log) Others() io.Writer {
-	return logbudget.NewLogLogger(l.lines.Handler(), logbudget.Class{Level: slog.LevelWarn, Message: "line of a library"}).Writer()
+	return logbudget.NewLogLogger(l.lines.Handler(), logbudget.Class{Level: slog.LevelWarn, Message: "line of a library"}).
+		Writer()
 }
 
 // apply sets the options that can change while a server runs.

@@ -55,7 +55,8 @@ func TestFloodOfFaults(t *testing.T) {
 			logs.Close()
 			lines := strings.Count(out.String(), "\n")
 			if lines != flags.LogBudget+1 || strings.Count(out.String(), `msg="`+tt.like+`"`) != flags.LogBudget {
-				t.Errorf("%d lines, want %d and a summary, all of %q; the first: %.300s", lines, flags.LogBudget, tt.like, out.String())
+				t.Errorf("%d lines, want %d and a summary, all of %q; the first: %.300s", lines, flags.LogBudget, tt.like,
+					out.String())
 			}
 			if out.Len() > logbudget.DefaultBytesPerMinute {
 				t.Errorf("%d bytes, promised are %d", out.Len(), logbudget.DefaultBytesPerMinute)

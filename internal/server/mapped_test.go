@@ -91,7 +91,8 @@ func publish(addr, topic, payload string) error {
 		return err
 	}
 	body := fmt.Sprintf("\x00%c%s\x00\x01%s", len(topic), topic, payload)
-	if _, err := fmt.Fprintf(c, "\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00\x32%s%s", binary.AppendUvarint(nil, uint64(len(body))), body); err != nil {
+	if _, err := fmt.Fprintf(c, "\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00\x32%s%s",
+		binary.AppendUvarint(nil, uint64(len(body))), body); err != nil {
 		return err
 	}
 	var answer [8]byte // CONNACK and PUBACK
@@ -107,7 +108,8 @@ func publish(addr, topic, payload string) error {
 // TestMappingOptions checks the errors of --mapping.
 func TestMappingOptions(t *testing.T) {
 	for _, tt := range []struct{ old, new, want string }{
-		{`topic = "band/{device}"`, `topic = "{gateway}/{device}"`, ":3: topic: a topic may have this pattern and that of --mqtt-topic, pulsegate/{device}"},
+		{`topic = "band/{device}"`, `topic = "{gateway}/{device}"`,
+			":3: topic: a topic may have this pattern and that of --mqtt-topic, pulsegate/{device}"},
 		{`device = "/id"`, `device = "id"`, `:4: device: not a JSON pointer`},
 		{`name = "band"`, `name = "band"` + "\nkey = 1", ":3: key: unknown key"},
 	} {

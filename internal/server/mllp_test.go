@@ -22,12 +22,17 @@ import (
 func TestMLLPOptions(t *testing.T) {
 	for _, tt := range []struct{ name, addr, tokens, ca, zone, want string }{
 		{"this machine", "127.0.0.1:2575", "", "", "Europe/Berlin", ""},
-		{"other machines", "0.0.0.0:2575", "", "", "", "--mllp-addr 0.0.0.0:2575 can be reached from other machines, and clients need no certificate: anybody could write. " +
-			"Listen on 127.0.0.1, name the CA of client certificates with --tls-client-ca, or add --insecure if something else decides who gets in"},
+		{"other machines", "0.0.0.0:2575", "", "", "",
+			"--mllp-addr 0.0.0.0:2575 can be reached from other machines, and clients need no certificate: anybody " +
+				"could write. " +
+				"Listen on 127.0.0.1, name the CA of client certificates with --tls-client-ca, or add --insecure if something " +
+				"else decides who gets in"},
 		{"other machines with certificates", "0.0.0.0:2575", "", "ca.pem", "", ""},
-		{"tokens only", "127.0.0.1:2575", "tokens", "", "", "--mllp-addr requires --tls-client-ca: MLLP has no tokens, so clients need a certificate"},
+		{"tokens only", "127.0.0.1:2575", "tokens", "", "",
+			"--mllp-addr requires --tls-client-ca: MLLP has no tokens, so clients need a certificate"},
 		{"tokens and certificates", "127.0.0.1:2575", "tokens", "ca.pem", "", ""},
-		{"no port", "127.0.0.1", "", "", "", "--mllp-addr: address 127.0.0.1: missing port in address; did you mean 127.0.0.1:8080?"},
+		{"no port", "127.0.0.1", "", "", "",
+			"--mllp-addr: address 127.0.0.1: missing port in address; did you mean 127.0.0.1:8080?"},
 		{"a zone that is not known", "127.0.0.1:2575", "", "", "Mars/Olympus", "--mllp-zone: unknown time zone Mars/Olympus"},
 		{"no address", "", "", "", "UTC", "--mllp-zone, --mllp-authority and --mllp-assign require --mllp-addr"},
 	} {
@@ -47,14 +52,15 @@ func TestMLLPOptions(t *testing.T) {
 	}
 }
 
-// With certificates, a client of MLLP needs one, and readings are of the gateway that it names. Clients of MQTT may name
-// their protocol in the handshake.
+// With certificates, a client of MLLP needs one, and readings are of the gateway that it names. Clients of MQTT may
+// name their protocol in the handshake.
 func TestMLLPCertificates(t *testing.T) {
 	ca, other := certtest.New("ca"), certtest.New("other")
 	opt, dir := options(t), t.TempDir()
 	ca.Server(1).Write(t, dir, "server")
 	certtest.Write(t, filepath.Join(dir, "ca.pem"), ca.PEM)
-	opt.TLSCert, opt.TLSKey, opt.TLSClientCA = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key"), filepath.Join(dir, "ca.pem")
+	opt.TLSCert, opt.TLSKey, opt.TLSClientCA = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key"),
+		filepath.Join(dir, "ca.pem")
 	opt.Audit = new(string)
 	opt.MLLPAddr, opt.MQTTAddr = porttest.Addr(t), porttest.Addr(t)
 	connect := func(addr, alpn string, pairs ...tls.Certificate) (*tls.Conn, error) {
@@ -72,7 +78,8 @@ func TestMLLPCertificates(t *testing.T) {
 		}{
 			{"certificate", []tls.Certificate{ca.Client("bed-7").TLS()}, "AA|1"},
 			{"none", nil, "remote error: tls: certificate required"},
-			{"of another CA", []tls.Certificate{other.Client("bed-7").TLS()}, "remote error: tls: certificate required"}, // the client does not send it
+			// the client does not send it
+			{"of another CA", []tls.Certificate{other.Client("bed-7").TLS()}, "remote error: tls: certificate required"},
 		} {
 			conn, err := connect(opt.MLLPAddr, "", tt.pair...)
 			var got string
@@ -136,7 +143,9 @@ func TestMLLPAssign(t *testing.T) {
 			)
 			_, err := run(t, opt, func(string) error {
 				defer http.DefaultClient.CloseIdleConnections()
-				if _, text, err := post(admin+"/admin/subject/assign", `{"device":"worn","subject":"P-1","from":"2026-11-21T10:00:00Z","to":"2026-11-21T11:00:00Z"}`); err != nil || !strings.Contains(text, "P-1") {
+				if _, text, err := post(admin+"/admin/subject/assign",
+					`{"device":"worn","subject":"P-1","from":"2026-11-21T10:00:00Z","to":"2026-11-21T11:00:00Z"}`); err != nil ||
+					!strings.Contains(text, "P-1") {
 					return fmt.Errorf("assign: %s %w", text, err)
 				}
 				conn, err := net.Dial("tcp", opt.MLLPAddr)
@@ -153,10 +162,13 @@ func TestMLLPAssign(t *testing.T) {
 					{"later", "P-2", "new", "20261121100002", "AA|1"},
 					{"another patient", "P-3", "new", "20261121100003", map[bool]string{false: "AA|1", true: conflict}[assign]},
 					{"no name of a patient", "P 3", "new", "20261121100004", map[bool]string{false: "AA|1", true: noName}[assign]},
-					{"no name of a patient, a device of nobody", "P 3", "other", "20261121100004", map[bool]string{false: "AA|1", true: noName}[assign]},
-					{"no name of a patient, a device that somebody wears", "P 3", "worn", "20261121105957", map[bool]string{false: conflict, true: noName}[assign]},
+					{"no name of a patient, a device of nobody", "P 3", "other", "20261121100004",
+						map[bool]string{false: "AA|1", true: noName}[assign]},
+					{"no name of a patient, a device that somebody wears", "P 3", "worn", "20261121105957",
+						map[bool]string{false: conflict, true: noName}[assign]},
 					{"the same number of another authority", "P-1^^^I", "worn", "20261121105956", unknown},
-					{"the same number of another authority, a device of nobody", "P-1^^^I", "other", "20261121105956", map[bool]string{false: "AA|1", true: unknown}[assign]},
+					{"the same number of another authority, a device of nobody", "P-1^^^I", "other", "20261121105956",
+						map[bool]string{false: "AA|1", true: unknown}[assign]},
 					{"the patient who wears it", "P-1", "worn", "20261121105959", "AA|1"},
 					{"not the patient who wears it", "P-2", "worn", "20261121105958", conflict},
 					{"of nobody, before", "P-2", "worn", "20261121095959", "AA|1"},
@@ -172,12 +184,16 @@ func TestMLLPAssign(t *testing.T) {
 				}
 				for device, want := range map[string]string{
 					"new": `{"device":"new","subject":"P-2","from":"2026-11-21T10:00:01.000Z","by":"hl7"}`,
-					"worn": `{"device":"worn","subject":"P-2","from":"2026-11-21T09:59:59.000Z","to":"2026-11-21T10:00:00.000Z","by":"hl7"},` +
-						`{"device":"worn","subject":"P-1","from":"2026-11-21T10:00:00.000Z","to":"2026-11-21T11:00:00.000Z","by":"hand"},` +
+					"worn": `{"device":"worn","subject":"P-2","from":"2026-11-21T09:59:59.000Z","to":"2026-11-21T10:00:00.000Z",` +
+						`"by":"hl7"},` +
+						`{"device":"worn","subject":"P-1","from":"2026-11-21T10:00:00.000Z","to":"2026-11-21T11:00:00.000Z",` +
+						`"by":"hand"},` +
 						`{"device":"worn","subject":"P-2","from":"2026-11-21T11:00:00.000Z","by":"hl7"}`,
 				} {
 					if !assign {
-						want = map[string]string{"new": "", "worn": `{"device":"worn","subject":"P-1","from":"2026-11-21T10:00:00.000Z","to":"2026-11-21T11:00:00.000Z","by":"hand"}`}[device]
+						want = map[string]string{"new": "",
+							"worn": `{"device":"worn","subject":"P-1","from":"2026-11-21T10:00:00.000Z","to":"2026-11-21T11:00:00.000Z",` +
+								`"by":"hand"}`}[device]
 					}
 					if got := assigned(device); got != strings.Replace(none, "[]", "["+want+"]", 1) {
 						t.Errorf("assignments of %s: %s, want %s", device, got, want)
@@ -199,17 +215,21 @@ func TestMLLPAssign(t *testing.T) {
 	}
 }
 
-// A message that assigns more devices than a gateway may assign in a day assigns as many as it may, and is not acknowledged. The audit log of
-// clients is shorter than the message, and that of operators has none of it. No device is assigned without a line, nor without a reading.
+// A message that assigns more devices than a gateway may assign in a day assigns as many as it may, and is not
+// acknowledged. The audit log of clients is shorter than the message, and that of operators has none of it. No device
+// is assigned without a line, nor without a reading.
 func TestMLLPAssignBudget(t *testing.T) {
 	opt := options(t)
 	auditLog := filepath.Join(t.TempDir(), "audit")
-	opt.MLLPAddr, opt.AdminAddr, opt.MLLPAssign, opt.Audit, opt.MLLPBack = porttest.Addr(t), porttest.Addr(t), true, &auditLog, 366*24*time.Hour
+	opt.MLLPAddr, opt.AdminAddr, opt.MLLPAssign, opt.Audit, opt.MLLPBack = porttest.Addr(t), porttest.Addr(t), true,
+		&auditLog, 366*24*time.Hour
 	const most = 10_000
 	var message strings.Builder
 	message.WriteString(hl7Message("", "P-1", "d-0", "20261121100000", 72))
 	for i := range most + 1000 {
-		fmt.Fprintf(&message, "OBX|%d|NM|147842^MDC_ECG_HEART_RATE^MDC|1.0.0.%d|72|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||20261121100000+0000||||d-%d\r", i+2, i, i+1)
+		fmt.Fprintf(&message,
+			"OBX|%d|NM|147842^MDC_ECG_HEART_RATE^MDC|1.0.0.%d|72|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||20261121100000+000"+
+				"0||||d-%d\r", i+2, i, i+1)
 	}
 	log, err := run(t, opt, func(url string) error {
 		defer http.DefaultClient.CloseIdleConnections()
@@ -228,11 +248,14 @@ func TestMLLPAssignBudget(t *testing.T) {
 			return err
 		}
 		defer other.Close()
-		if answer, err := exchange(other, hl7Message("", "P-2", "of-another", "20261121100000", 72)); err != nil || !strings.HasPrefix(answer, "AA") {
+		if answer, err := exchange(other, hl7Message("", "P-2", "of-another", "20261121100000", 72)); err != nil ||
+			!strings.HasPrefix(answer, "AA") {
 			t.Errorf("another client: %s, %v", answer, err)
 		}
-		for device, want := range map[string]string{fmt.Sprint("d-", most-1): `"by":"hl7"`, fmt.Sprint("d-", most+500): `{"assignments":[]`} {
-			if _, text, err := post("http://"+opt.AdminAddr+"/admin/subject/list", fmt.Sprintf(`{"device":%q}`, device)); err != nil || !strings.Contains(text, want) {
+		for device, want := range map[string]string{fmt.Sprint("d-", most-1): `"by":"hl7"`,
+			fmt.Sprint("d-", most+500): `{"assignments":[]`} {
+			if _, text, err := post("http://"+opt.AdminAddr+"/admin/subject/list", fmt.Sprintf(`{"device":%q}`, device)); err !=
+				nil || !strings.Contains(text, want) {
 				t.Errorf("%s: %s, %v, want %s", device, text, err, want)
 			}
 			text, err := get(url + "/v1/devices/" + device + "/readings")
@@ -249,7 +272,8 @@ func TestMLLPAssignBudget(t *testing.T) {
 	clients, err := os.ReadFile(auditLog + ".clients")
 	try(t, err)
 	// A line or two more if the budget has grown meanwhile.
-	if n := strings.Count(string(clients), "subject.assigned"); n < most || n > most+100 || len(clients) > 4*message.Len() {
+	if n := strings.Count(string(clients), "subject.assigned"); n < most || n > most+100 ||
+		len(clients) > 4*message.Len() {
 		t.Errorf("%d assignments in %d bytes of the log for a message of %d bytes", n, len(clients), message.Len())
 	}
 	operators, err := os.ReadFile(auditLog)
@@ -262,7 +286,8 @@ func TestMLLPAssignBudget(t *testing.T) {
 // hl7Message returns a message with a heart rate at a time in UTC.
 func hl7Message(gateway, patient, device, time string, bpm int) string {
 	return fmt.Sprintf("MSH|^~\\&|%s||||||ORU^R01^ORU_R01|1|P|2.6\rPID|||%s\rOBR|1||||||%s+0000\r"+
-		"OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC||%d|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||||||%s\r", gateway, patient, time, bpm, device)
+		"OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC||%d|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||||||%s\r", gateway, patient,
+		time, bpm, device)
 }
 
 // exchange sends a message and returns MSA-1 and MSA-2 of the answer, and the text of the first ERR.

@@ -202,7 +202,8 @@ func (c *Options) Notes() []string {
 
 // parse checks the options and parses their texts.
 func (c *Options) parse() (p parsed, err error) {
-	if err := cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkStore(), c.checkURLs()); err != nil {
+	if err := cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkStore(),
+		c.checkURLs()); err != nil {
 		return p, err
 	}
 	signs, own, err := signsfile.Table(c.Signs)
@@ -223,7 +224,8 @@ func (c *Options) parse() (p parsed, err error) {
 			zoneErr = settings.Usagef("--mllp-zone: %v", zoneErr)
 		}
 	}
-	if err := cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr, zoneErr, p.setMappings(c, signs)); err != nil {
+	if err := cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr, zoneErr,
+		p.setMappings(c, signs)); err != nil {
 		return p, err
 	}
 	if c.Devices != "" {
@@ -247,13 +249,14 @@ func (c *Options) parse() (p parsed, err error) {
 
 // setMappings reads the mappings for a table of signs.
 func (p *parsed) setMappings(c *Options, signs *vitals.Signs) (err error) {
-	p.mappings, err = mapping.Read(c.Mapping, codes.Table{Signs: signs, PulseAsHeartRate: c.pulseAsHeartRate()}, &p.limits.Accepted, func(pattern string) (bool, error) {
-		t, err := mqtt.ParseTopic(pattern)
-		if err == nil && t.Overlaps(&p.topic) {
-			err = fmt.Errorf("a topic may have this pattern and that of --mqtt-topic, %s", c.MQTTTopic)
-		}
-		return t.HasDevice(), err
-	})
+	p.mappings, err = mapping.Read(c.Mapping, codes.Table{Signs: signs, PulseAsHeartRate: c.pulseAsHeartRate()},
+		&p.limits.Accepted, func(pattern string) (bool, error) {
+			t, err := mqtt.ParseTopic(pattern)
+			if err == nil && t.Overlaps(&p.topic) {
+				err = fmt.Errorf("a topic may have this pattern and that of --mqtt-topic, %s", c.MQTTTopic)
+			}
+			return t.HasDevice(), err
+		})
 	if err != nil {
 		return settings.Usagef("--mapping: %v", err)
 	}
@@ -270,7 +273,8 @@ func (c *Options) checkBounds() error {
 		rule{c.MaxQueued > 0, "--max-queued must be at least 1"},
 		rule{c.MaxDevices > 0, "--max-devices must be at least 1"},
 		rule{influx.CheckDeviceTag(c.InfluxTag), "--influx-device-tag must name a tag other than gateway"},
-		rule{c.MLLPAddr != "" || c.MLLPZone == "" && c.MLLPAuthority == "" && !c.MLLPAssign, "--mllp-zone, --mllp-authority and --mllp-assign require --mllp-addr"},
+		rule{c.MLLPAddr != "" || c.MLLPZone == "" && c.MLLPAuthority == "" && !c.MLLPAssign,
+			"--mllp-zone, --mllp-authority and --mllp-assign require --mllp-addr"},
 		rule{c.MaxConns > 0, "--max-conns must be at least 1"},
 		rule{c.CacheBytes > 0, "--cache-bytes must be at least 1"},
 		rule{c.Remember >= 0, "--remember must be at least 0s"},
@@ -297,8 +301,10 @@ func (c *Options) checkAddr() error {
 		reach = "has no host, so it " + reach
 	}
 	err := firstBroken(append(frontRules(c),
-		rule{c.Insecure || !c.exposed(c.Addr), fmt.Sprintf("--addr %s %s, and this server has no tokens: anybody could write and read. "+
-			"Listen on 127.0.0.1:%s, name a token file with --tokens, or add --insecure if a proxy decides who gets in", c.Addr, reach, port)},
+		rule{c.Insecure || !c.exposed(c.Addr),
+			fmt.Sprintf("--addr %s %s, and this server has no tokens: anybody could write and read. "+
+				"Listen on 127.0.0.1:%s, name a token file with --tokens, or add --insecure if a proxy decides who gets in", c.Addr,
+				reach, port)},
 	)...)
 	if err != nil {
 		return err
@@ -413,7 +419,9 @@ func setRanges(ranges *[vitals.MaxSigns]vitals.Range, signs *vitals.Signs, flag 
 			for _, d := range signs.All() {
 				fields = append(fields, d.Field)
 			}
-			return fmt.Errorf("%s: %q is neither a built-in sign nor one that the file of --signs defines, so no value of it is accepted; the signs are %s", flag, field, strings.Join(fields, ", "))
+			return fmt.Errorf(
+				"%s: %q is neither a built-in sign nor one that the file of --signs defines, so no value of it is accepted; the "+
+					"signs are %s", flag, field, strings.Join(fields, ", "))
 		}
 		var err error
 		if ranges[s], err = signs.Of(s).ParseRange(text); err != nil {
@@ -423,8 +431,8 @@ func setRanges(ranges *[vitals.MaxSigns]vitals.Range, signs *vitals.Signs, flag 
 	return nil
 }
 
-// loops returns the number of event loops of a listener: one for every four processors, from 1 to 4. The committer and the
-// store use the other processors.
+// loops returns the number of event loops of a listener: one for every four processors, from 1 to 4. The committer and
+// the store use the other processors.
 func loops() int { return min(max(1, runtime.GOMAXPROCS(0)/4), 4) }
 
 // pieceTimeout is how long a client may take to read a piece of an answer.

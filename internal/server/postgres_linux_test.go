@@ -41,7 +41,8 @@ func testTwoServersOnPostgres(t *testing.T, db *pgtest.Server) {
 			request("POST", first+"/v1/readings", reading(ms, "97"), `200 {"status":"stored"}`)
 			request("POST", other+"/v1/readings", reading(ms, "97"), `200 {"status":"duplicate"}`)
 			request("POST", other+"/v1/readings", reading(ms, "96"), `409 `)
-			request("POST", other+"/v1/readings", "["+reading(ms, "97")+","+reading(ms+1, "98")+"]", `200 {"stored":1,"duplicate":1}`)
+			request("POST", other+"/v1/readings", "["+reading(ms, "97")+","+reading(ms+1, "98")+"]",
+				`200 {"stored":1,"duplicate":1}`)
 			request("GET", first+"/v1/devices/d", "", `98`)
 			request("GET", first+"/v1/devices", "", `"d"`)
 			request("GET", first+"/v1/devices/d/readings?format=ndjson", "", `97`)
@@ -70,7 +71,8 @@ func testPostgresRefused(t *testing.T, db *pgtest.Server) {
 	} {
 		kept := *opt
 		edit()
-		if _, err := run(t, opt, never); err == nil || !strings.Contains(err.Error(), flag) || strings.Contains(err.Error(), "word@") {
+		if _, err := run(t, opt, never); err == nil || !strings.Contains(err.Error(), flag) ||
+			strings.Contains(err.Error(), "word@") {
 			t.Errorf("%s: %v", flag, err)
 		}
 		*opt = kept

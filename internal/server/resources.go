@@ -68,7 +68,8 @@ func findMemory(getenv func(string) string, log *slog.Logger) memory {
 	switch {
 	case err == nil && group < machine:
 		return memory{int64(group), memlimit.Usable(int64(group)), "cgroup", true}
-	case err != nil && !errors.Is(err, automemlimit.ErrNoLimit) && !errors.Is(err, automemlimit.ErrNoCgroup) && !errors.Is(err, automemlimit.ErrCgroupsNotSupported):
+	case err != nil && !errors.Is(err, automemlimit.ErrNoLimit) && !errors.Is(err, automemlimit.ErrNoCgroup) &&
+		!errors.Is(err, automemlimit.ErrCgroupsNotSupported):
 		log.Warn("the cgroup's memory limit cannot be read; set GOMEMLIMIT", "error", err)
 	}
 	if machine == memlimit.NoLimit {
@@ -85,7 +86,8 @@ func (c *Options) Fit(log *slog.Logger) {
 	c.usableBytes = m.usableBytes
 	b := memlimit.Fit(m.usableBytes, maxBounds())
 	c.maxBodyBytes = b.MaxBodyBytes
-	// A body too large to be ever admitted would be rejected as overload again and again, and a client may use only its share.
+	// A body too large to be ever admitted would be rejected as overload again and again, and a client may use only its
+	// share.
 	c.maxBatchBytes = min(b.MaxBatchBytes, b.MaxBodyBytes/4)
 	c.MaxQueued = cmp.Or(c.MaxQueued, b.MaxQueued)
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
@@ -113,7 +115,8 @@ func (c *Options) Fit(log *slog.Logger) {
 	room = max(room/(1+len(frontAddrs(c))), 1)
 	switch {
 	case c.MaxConns > room:
-		log.Warn("--max-conns leaves the store too few open files; raise their limit (ulimit -n, LimitNOFILE)", "files_limit", files, "max_conns", c.MaxConns, "room_for", room)
+		log.Warn("--max-conns leaves the store too few open files; raise their limit (ulimit -n, LimitNOFILE)", "files_limit",
+			files, "max_conns", c.MaxConns, "room_for", room)
 	case c.MaxConns == 0:
 		if c.MaxConns = min(b.MaxConns, room); c.MaxConns < b.MaxConns {
 			attrs = append(attrs, "files_limit", files)
@@ -123,7 +126,8 @@ func (c *Options) Fit(log *slog.Logger) {
 		"cache_bytes", c.CacheBytes, "max_body_bytes", c.maxBodyBytes, "max_batch_bytes", c.maxBatchBytes,
 		"max_queued", c.MaxQueued, "max_devices", c.MaxDevices, "max_conns", c.MaxConns)...)
 	if m.from == "cgroup" && m.limitBytes < memlimit.MinLimitBytes {
-		log.Warn("the memory limit is too small: the server may exceed it", "limit_bytes", m.limitBytes, "least_bytes", memlimit.MinLimitBytes)
+		log.Warn("the memory limit is too small: the server may exceed it", "limit_bytes", m.limitBytes, "least_bytes",
+			memlimit.MinLimitBytes)
 	}
 }
 

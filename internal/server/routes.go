@@ -34,9 +34,11 @@ func (s *server) routes(
 	router.SkipClean(true)
 	const allow = "The Allow header lists the methods of this address."
 	router.NotFoundHandler = fhirOr(records.Reject(problems.NotFound, ""), problems.NotFound.Answer("", nil))
-	router.MethodNotAllowedHandler = fhirOr(records.Reject(problems.MethodNotAllowed, allow), problems.MethodNotAllowed.Answer(allow, nil))
+	router.MethodNotAllowedHandler = fhirOr(records.Reject(problems.MethodNotAllowed, allow),
+		problems.MethodNotAllowed.Answer(allow, nil))
 
-	counted := map[string]bool{readingsTemplate: true} // whose Route belongs to the caller: the fast lane counts there as well
+	// whose Route belongs to the caller: the fast lane counts there as well
+	counted := map[string]bool{readingsTemplate: true}
 	handle := func(template string, h http.Handler, methods ...string) {
 		if !counted[template] {
 			counted[template] = true
@@ -75,7 +77,8 @@ func (s *server) routes(
 		read(query.ChangesPath, changes)
 		ask(query.ChangesPath, changes)
 	} else {
-		handle(query.ChangesPath, s.parsed.origins.readable(changes, "GET, HEAD, POST"), http.MethodGet, http.MethodHead, http.MethodPost, http.MethodOptions)
+		handle(query.ChangesPath, s.parsed.origins.readable(changes, "GET, HEAD, POST"), http.MethodGet, http.MethodHead,
+			http.MethodPost, http.MethodOptions)
 	}
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
 	put := func(template string, h http.Handler) { handle(template, sameSiteOnly(h, crossSite), http.MethodPut) }

@@ -76,14 +76,17 @@ func TestRunFails(t *testing.T) {
 			none := ""
 			o.Tokens, o.Audit = filepath.Join(t.TempDir(), "tokens"), &none
 		}, false, false, "pulsegate token create"},
-		{"public address taken", func(o *server.Options) { o.Addr = taken.Addr().String() }, false, false, "open public listener"},
-		{"admin address taken", func(o *server.Options) { o.AdminAddr = taken.Addr().String() }, false, false, "open admin listener"},
+		{"public address taken", func(o *server.Options) { o.Addr = taken.Addr().String() }, false, false,
+			"open public listener"},
+		{"admin address taken", func(o *server.Options) { o.AdminAddr = taken.Addr().String() }, false, false,
+			"open admin listener"},
 		{"onServing fails", func(*server.Options) {}, false, true, errServing.Error()},
 	} {
 		broken := *opt
 		tt.edit(&broken)
 		_, err := run(t, &broken, func(string) error { return errServing })
-		if _, usage := errors.AsType[settings.UsageError](err); err == nil || usage != tt.usage || !strings.Contains(err.Error(), tt.want) {
+		if _, usage := errors.AsType[settings.UsageError](err); err == nil || usage != tt.usage ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
 		}
 		if _, err := os.Stat(opt.Data); !tt.opens && !errors.Is(err, os.ErrNotExist) {

@@ -160,7 +160,8 @@ const (
 // start opens the store and the listeners. After an error, close closes what it has opened.
 func (s *server) start() error {
 	for _, step := range []func() error{
-		s.access.open, s.listeners.open, s.openStore, s.access.started, s.openCore, s.servePublic, s.serveFronts, s.serveAdmin,
+		s.access.open, s.listeners.open, s.openStore, s.access.started, s.openCore, s.servePublic, s.serveFronts,
+		s.serveAdmin,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -180,7 +181,8 @@ func warnReadable(log *slog.Logger, configured string) {
 		return // this is only for a warning
 	}
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o007 != 0 {
-		log.Warn("every user of this machine may look into the directory of the readings: change that with chmod o-rx", "dir", dir)
+		log.Warn("every user of this machine may look into the directory of the readings: change that with chmod o-rx",
+			"dir", dir)
 	}
 }
 
@@ -189,19 +191,22 @@ func warnReadable(log *slog.Logger, configured string) {
 func (s *server) announce() {
 	s.access.announce()
 	if s.embedded != nil {
-		s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.DeviceCount())
+		s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync",
+			"devices", s.store.DeviceCount())
 		warnVolatile(s.log.Logger, s.opt.Data)
 		warnReadable(s.log.Logger, s.opt.Data)
 	} else {
 		if s.opt.RememberDir != "" {
 			warnReadable(s.log.Logger, s.opt.RememberDir)
 		}
-		s.log.Info("data", "store", s.opt.Store, "durability", "every answer of stored or duplicate follows a synchronous commit", "standbys", !s.opt.PostgresSingle)
+		s.log.Info("data", "store", s.opt.Store, "durability",
+			"every answer of stored or duplicate follows a synchronous commit", "standbys", !s.opt.PostgresSingle)
 	}
 	for _, l := range s.listeners.listening {
 		s.log.print("listening", slog.String("addr", l.addr.String()), slog.String("listener", l.listener))
 	}
-	s.log.print("ready", slog.String("url", s.listeners.url()), slog.String("data", s.opt.storeName()), slog.String("version", s.opt.Version))
+	s.log.print("ready", slog.String("url", s.listeners.url()), slog.String("data", s.opt.storeName()),
+		slog.String("version", s.opt.Version))
 }
 
 // openCore makes the tracer, the core, which writes to the store, and the hub to which the core
@@ -220,7 +225,8 @@ func (s *server) openCore() (err error) {
 		}
 		s.warnEmptyGroups(s.roster.Current())
 	}
-	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: s.parsed.flags, MaxSubscribers: live.DefaultMaxSubscribers})
+	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: s.parsed.flags,
+		MaxSubscribers: live.DefaultMaxSubscribers})
 	if s.opt.Alerts != "" {
 		err := s.alerts.start(s.opt, s.store, s.live, s.roster, &s.parsed.flags, s.listeners.url(), s.log.Logger)
 		if err != nil {
@@ -296,7 +302,8 @@ func (s *server) servePublic() (err error) {
 	})
 	s.hosts = s.opt.publicHosts(s.parsed.origins)
 	posts := s.requests.Route(readingsTemplate)
-	s.page, err = dashboard.New(dashboard.Options{Service: s.readings("gathering metrics failed"), Metrics: metrics.NewValues(dashboard.SystemMetrics, s.collectors()...)})
+	s.page, err = dashboard.New(dashboard.Options{Service: s.readings("gathering metrics failed"),
+		Metrics: metrics.NewValues(dashboard.SystemMetrics, s.collectors()...)})
 	if err != nil {
 		return err
 	}
@@ -314,12 +321,14 @@ func (s *server) servePublic() (err error) {
 }
 
 // recordClaims implements Record of [ingest.Intake], within the budget of the client.
-func (s *server) recordClaims(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) int {
+func (s *server) recordClaims(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment,
+	failed bool) int {
 	now := time.Now()
 	if !failed {
 		taken := gate.TakeAssignments(s.access.gate, client, peer, len(changes), now)
 		if taken < len(changes) {
-			s.log.Warn("readings are refused for later: a client has made all the changes of assignments that it may make in a day",
+			s.log.Warn(
+				"readings are refused for later: a client has made all the changes of assignments that it may make in a day",
 				"gateway", client.Gateway().String(), "peer", peer.String(), "refused", len(changes)-taken)
 		}
 		changes = changes[:taken]
@@ -384,7 +393,8 @@ func (s *server) startBackground() {
 	ctx, s.stopBackground = context.WithCancel(context.Background())
 	s.background.Go(func() { s.page.Run(ctx) })
 	if s.retention != nil {
-		s.log.Info("old readings are removed", "keep", settings.FormatDuration(s.opt.Retain), "every", settings.FormatDuration(s.retention.Every()))
+		s.log.Info("old readings are removed", "keep", settings.FormatDuration(s.opt.Retain), "every",
+			settings.FormatDuration(s.retention.Every()))
 		s.background.Go(func() { s.retention.Run(ctx) })
 	}
 	if s.embedded != nil {
@@ -409,17 +419,19 @@ func (s *server) forgetEvents(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		if err := s.embedded.ForgetEvents(); err != nil && !errors.Is(err, storage.ErrBusy) && !errors.Is(err, storage.ErrClosed) {
+		if err := s.embedded.ForgetEvents(); err != nil && !errors.Is(err, storage.ErrBusy) &&
+			!errors.Is(err, storage.ErrClosed) {
 			s.log.Error("old events of changes cannot be removed; will retry", "in", forgetEvery, "error", err)
 		}
 		timer.Reset(forgetEvery)
 	}
 }
 
-// degradations has what to log when a check fails that only degrades the server, or "" if that is logged where it is found.
-// It is never modified.
+// degradations has what to log when a check fails that only degrades the server, or "" if that is logged where it is
+// found. It is never modified.
 var degradations = map[string]string{
-	checkDamage: "stored files are damaged: readings that must be compared with unreadable ones are rejected, others are accepted; " +
+	checkDamage: "stored files are damaged: readings that must be compared with unreadable ones are rejected, others " +
+		"are accepted; " +
 		"stop the server and run pulsegate check",
 	checkLoss:         "something acknowledged was lost; confirm it with pulsegate store confirm-loss",
 	checkAlerts:       "devices may have no alerts",
@@ -450,7 +462,8 @@ func (s *server) collectors() []metrics.Collector {
 		gate.Collector{Gate: s.access.gate, Files: s.access.tls, Syslog: s.access.syslog, Expiry: s.expiry},
 		metrics.Gauge("pulsegate_connections", "Open connections of the public listener, in both lanes.",
 			s.listeners.conns.Open),
-		metrics.Gauge("pulsegate_changes_waiting", "Requests for changes that may wait, and streams of changes.", s.feed.Waiting),
+		metrics.Gauge("pulsegate_changes_waiting", "Requests for changes that may wait, and streams of changes.",
+			s.feed.Waiting),
 		metrics.Gauge("pulsegate_reads", "Queries for devices and readings that are in progress.", s.reads.Taken),
 		metrics.Limits(map[string]int{
 			"max-conns": s.opt.MaxConns, "max-queued": s.opt.MaxQueued, "max-body-bytes": s.opt.maxBodyBytes,

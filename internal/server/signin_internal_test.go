@@ -12,7 +12,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 )
 
-// A person with the admin right administers, and the audit log names the person; nobody else does, also from this machine.
+// A person with the admin right administers, and the audit log names the person; nobody else does, also from this
+// machine.
 func TestAdminJWT(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "access.toml")
 	try(t, os.WriteFile(rules, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"chiefs\"\nrights = [\"admin\"]\n"), 0o600))
@@ -25,7 +26,8 @@ func TestAdminJWT(t *testing.T) {
 		status     int
 		actor      string
 	}{
-		{"chief", "Bearer " + house.Token(oidctest.Object{"groups": "chiefs", "sub": "chief-1"}), 200, "oidc:chief-1 " + house.URL},
+		{"chief", "Bearer " + house.Token(oidctest.Object{"groups": "chiefs", "sub": "chief-1"}), 200,
+			"oidc:chief-1 " + house.URL},
 		{"nurse", "Bearer " + house.Token(nil), 403, ""},
 		{"nobody", "", 401, ""},
 	} {

@@ -20,8 +20,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A visit is a server whose page, below a path of a proxy, signs people in at a provider, and a browser without its rules for
-// cookies.
+// A visit is a server whose page, below a path of a proxy, signs people in at a provider, and a browser without its
+// rules for cookies.
 type visit struct {
 	t      *testing.T
 	house  *oidctest.Provider
@@ -49,7 +49,8 @@ func visitPage(t *testing.T, test func(*visit)) {
 		if code == "visitor" {
 			claims["groups"] = nil
 		}
-		if err := json.NewEncoder(w).Encode(oidctest.Object{"access_token": "a", "token_type": "Bearer", "id_token": v.house.Token(claims)}); err != nil {
+		if err := json.NewEncoder(w).Encode(oidctest.Object{"access_token": "a", "token_type": "Bearer",
+			"id_token": v.house.Token(claims)}); err != nil {
 			t.Error(err)
 		}
 		return true
@@ -151,8 +152,10 @@ func TestAttackers(t *testing.T) {
 			want      string
 		}{
 			{"nobody", house.Token(nil), 200, "devices"},
-			{"alg none", oidctest.Part(oidctest.Object{"alg": "none"}) + "." + oidctest.Part(claims) + ".", 401, "invalid-credentials"},
-			{"key confusion", oidctest.HMAC(oidctest.Object{"alg": "HS256", "kid": "rs"}, claims, der), 401, "invalid-credentials"},
+			{"alg none", oidctest.Part(oidctest.Object{"alg": "none"}) + "." + oidctest.Part(claims) + ".", 401,
+				"invalid-credentials"},
+			{"key confusion", oidctest.HMAC(oidctest.Object{"alg": "HS256", "kid": "rs"}, claims, der), 401,
+				"invalid-credentials"},
 			{"other audience", house.Token(oidctest.Object{"aud": "shop"}), 401, "invalid-credentials"},
 			{"other issuer", house.Token(oidctest.Object{"iss": other.URL}), 401, "invalid-credentials"},
 			{"key of another issuer", other.Sign("es", nil, claims), 401, "invalid-credentials"},
@@ -204,7 +207,8 @@ func TestAttackers(t *testing.T) {
 				cookie = edited
 			}
 			resp, text := v.do("GET", "v1/session/callback?"+answer.Encode(), field("Cookie", cookie+"; "+planted))
-			if resp.StatusCode != tt.status || !strings.Contains(text, tt.want) || strings.Contains(text, "evil") || resp.Header.Get("Location") != "" {
+			if resp.StatusCode != tt.status || !strings.Contains(text, tt.want) || strings.Contains(text, "evil") ||
+				resp.Header.Get("Location") != "" {
 				t.Errorf("%s: %d, Location %q, want %d\n%s", tt.name, resp.StatusCode, resp.Header.Get("Location"), tt.status, text)
 			}
 			if got := v.signedIn(newCookies(resp)); got != (tt.status == 200) {
@@ -243,14 +247,16 @@ func TestSignInBelowPath(t *testing.T) {
 			r.Host = "evil.example"
 			r.Header.Set("X-Forwarded-Host", "evil.example")
 		})
-		if at, err := resp.Location(); err != nil || !strings.HasPrefix(at.String(), v.house.URL+"/authorize?") || at.Query().Get("redirect_uri") != v.page+"v1/session/callback" {
+		if at, err := resp.Location(); err != nil || !strings.HasPrefix(at.String(), v.house.URL+"/authorize?") ||
+			at.Query().Get("redirect_uri") != v.page+"v1/session/callback" {
 			t.Errorf("the sign-in leads to %v, %v", at, err)
 		}
 		cookie, answer := v.begin("code")
 		resp, text = v.do("GET", "v1/session/callback?"+answer.Encode(), field("Cookie", cookie))
 		_, style, _ := strings.Cut(text, `href="`+v.page)
 		style, _, _ = strings.Cut(style, `"`)
-		if styled, _ := v.do("GET", style); styled.StatusCode != http.StatusOK || strings.Count(text, v.page) != 4 || strings.Count(text, "://") != 4 {
+		if styled, _ := v.do("GET", style); styled.StatusCode != http.StatusOK || strings.Count(text, v.page) != 4 ||
+			strings.Count(text, "://") != 4 {
 			t.Errorf("the page after the sign-in, whose style %q is %d:\n%s", style, styled.StatusCode, text)
 		}
 		session := newCookies(resp)
@@ -261,20 +267,23 @@ func TestSignInBelowPath(t *testing.T) {
 		}
 		u, err := url.Parse(next.Continue)
 		try(t, err)
-		if q := u.Query(); !strings.HasPrefix(next.Continue, v.house.URL+"/end?") || q.Get("post_logout_redirect_uri") != v.page || q.Get("client_id") != oidctest.ClientID || q.Get("id_token_hint") == "" {
+		if q := u.Query(); !strings.HasPrefix(next.Continue, v.house.URL+"/end?") ||
+			q.Get("post_logout_redirect_uri") != v.page || q.Get("client_id") != oidctest.ClientID ||
+			q.Get("id_token_hint") == "" {
 			t.Errorf("the sign-out leads to %s", next.Continue)
 		}
 		if v.signedIn(session) {
 			t.Error("the session has not ended")
 		}
-		if resp, _ := v.do("GET", "v1/devices", field("Authorization", "Bearer "+u.Query().Get("id_token_hint"))); resp.StatusCode != http.StatusUnauthorized {
+		if resp, _ := v.do("GET", "v1/devices",
+			field("Authorization", "Bearer "+u.Query().Get("id_token_hint"))); resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("the ID token in that address is a token: %d", resp.StatusCode)
 		}
 	})
 }
 
-// Pages of other sites, and requests that are no visit, begin no sign-in: it would end the session that there is. A server whose
-// people sign in at a provider says so to somebody who has a token.
+// Pages of other sites, and requests that are no visit, begin no sign-in: it would end the session that there is. A
+// server whose people sign in at a provider says so to somebody who has a token.
 func TestSignInBegins(t *testing.T) {
 	visitPage(t, func(v *visit) {
 		for _, tt := range []struct {
@@ -282,17 +291,20 @@ func TestSignInBegins(t *testing.T) {
 			begins       bool
 		}{
 			{"GET", "", true}, {"GET", "none", true}, {"GET", "same-origin", true},
-			{"GET", "same-site", false}, {"GET", "cross-site", false}, {"GET", "nonsense", false}, {"HEAD", "same-origin", false},
+			{"GET", "same-site", false}, {"GET", "cross-site", false}, {"GET", "nonsense", false},
+			{"HEAD", "same-origin", false},
 		} {
 			resp, _ := v.do(tt.method, "v1/session/begin", field("Sec-Fetch-Site", tt.site))
 			at := resp.Header.Get("Location")
-			if begins := strings.HasPrefix(at, v.house.URL+"/authorize?"); resp.StatusCode != http.StatusSeeOther || begins != tt.begins || !begins && at != v.page || (newCookies(resp) != "") != tt.begins {
+			if begins := strings.HasPrefix(at, v.house.URL+"/authorize?"); resp.StatusCode != http.StatusSeeOther ||
+				begins != tt.begins || !begins && at != v.page || (newCookies(resp) != "") != tt.begins {
 				t.Errorf("%s, %s: %d, Location %s, cookies %q", tt.method, tt.site, resp.StatusCode, at, newCookies(resp))
 			}
 		}
 		if resp, text := v.do("POST", "v1/session", func(r *http.Request) {
 			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(`{"token":"t"}`)), 13
-		}); resp.StatusCode != http.StatusNotFound || !strings.Contains(text, "This server has no tokens of its own. Sign in with your account.") {
+		}); resp.StatusCode != http.StatusNotFound ||
+			!strings.Contains(text, "This server has no tokens of its own. Sign in with your account.") {
 			t.Errorf("a token: %d %s", resp.StatusCode, text)
 		}
 	})

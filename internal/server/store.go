@@ -85,7 +85,9 @@ func (s *server) openStore() error {
 		check(checkDamage, func(context.Context) error { return db.Degraded() })
 		check(checkStore, func(context.Context) error { return db.Ready() })
 	}
-	if err := cmp.Or(s.parsed.setLimits(s.opt, s.store.Signs()), s.parsed.setMappings(s.opt, s.store.Signs())); err != nil { // the store has the numbers of signs
+	// the store has the numbers of signs
+	if err := cmp.Or(s.parsed.setLimits(s.opt, s.store.Signs()),
+		s.parsed.setMappings(s.opt, s.store.Signs())); err != nil {
 		return err
 	}
 	check(checkDevices, func(context.Context) error {
@@ -127,8 +129,10 @@ func (c *Options) checkStore() error {
 	const instead = " has no meaning for a store in PostgreSQL: "
 	return firstBroken(
 		rule{c.RememberDir == "" || c.Remember > 0, "--remember-dir has no meaning with --remember 0s"},
-		rule{c.MinFreeBytes == pebblestore.DefaultMinFreeBytes || c.MinFreeBytes < 0, "--min-free-bytes" + instead + "watch the database's disk"},
-		rule{c.Scrub == defaultScrub || c.Scrub == 0, "--scrub" + instead + "use the database's data checksums and pg_amcheck"},
+		rule{c.MinFreeBytes == pebblestore.DefaultMinFreeBytes || c.MinFreeBytes < 0, "--min-free-bytes" + instead +
+			"watch the database's disk"},
+		rule{c.Scrub == defaultScrub || c.Scrub == 0,
+			"--scrub" + instead + "use the database's data checksums and pg_amcheck"},
 	)
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
-// Messages of HL7 v2, and publications that are too long for an event loop, are spans with a status and phases. No text of
-// theirs is in a span.
+// Messages of HL7 v2, and publications that are too long for an event loop, are spans with a status and phases. No text
+// of theirs is in a span.
 func TestMessageTraces(t *testing.T) {
 	var mu sync.Mutex
 	var exported strings.Builder
@@ -38,12 +38,14 @@ func TestMessageTraces(t *testing.T) {
 				return err
 			}
 		}
-		return publish(opt.MQTTAddr, "pulsegate/secret", "["+strings.Repeat(" ", 70_000)+`{"time":1763700000000,"spo2_pct":97}]`)
+		return publish(opt.MQTTAddr, "pulsegate/secret",
+			"["+strings.Repeat(" ", 70_000)+`{"time":1763700000000,"spo2_pct":97}]`)
 	}); err != nil {
 		t.Fatal(err)
 	}
 	var spans []string
-	for _, found := range regexp.MustCompile(`"kind":\d,"name":"([^"]+)"|status_code","value":\{"intValue":"(\d+)"`).FindAllStringSubmatch(exported.String(), -1) {
+	for _, found := range regexp.MustCompile(`"kind":\d,"name":"([^"]+)"|status_code","value":\{"intValue":"(\d+)"`).
+		FindAllStringSubmatch(exported.String(), -1) {
 		spans = append(spans, found[1]+found[2])
 	}
 	const want = "ORU mllp 200 decode queue commit ORU mllp 422 decode PUBLISH mqtt 200 decode queue commit"

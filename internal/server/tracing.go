@@ -71,7 +71,8 @@ func startTracing(opt *Options, cfg *tracing.Options, log *Log) *tracing.Tracer 
 		return nil
 	}
 	cfg.Log = log.Logger
-	log.Info("tracing", "endpoint", cfg.Endpoint.Host, "sample", opt.TraceSample, "slow", settings.FormatDuration(traceSlow))
+	log.Info("tracing", "endpoint", cfg.Endpoint.Host, "sample", opt.TraceSample, "slow",
+		settings.FormatDuration(traceSlow))
 	return tracing.New(*cfg)
 }
 

@@ -33,7 +33,8 @@ func newPulse(s *server) *pulse {
 func (p *pulse) hangs() string {
 	now := p.commits()
 	// Calls wait, none was answered since, and the store is not writing.
-	stuck := now.QueuedCalls > 0 && p.last.QueuedCalls > 0 && now.Groups == p.last.Groups && !now.Flushing && !p.last.Flushing
+	stuck := now.QueuedCalls > 0 && p.last.QueuedCalls > 0 && now.Groups == p.last.Groups && !now.Flushing &&
+		!p.last.Flushing
 	p.last = now
 	switch loops := p.loops(); {
 	case !loops:

@@ -112,9 +112,9 @@ type ChangedKey struct {
 // CursorKeyBytes is the length of a store's key of cursors.
 const CursorKeyBytes = 32
 
-// A Horizon is what an event of kind ChangeExpired is about: the readings from before a time that were not changed after
-// the event. They are not delivered, even while they are still stored. Readings from before the time that arrive or are
-// completed after the event are stored and delivered until another event is about them.
+// A Horizon is what an event of kind ChangeExpired is about: the readings from before a time that were not changed
+// after the event. They are not delivered, even while they are still stored. Readings from before the time that arrive
+// or are completed after the event are stored and delivered until another event is about them.
 type Horizon struct{ BeforeUnixMs, AtUnixMs int64 }
 
 // AddHorizon returns all and the horizon of a later event. It does not modify all.
@@ -215,9 +215,11 @@ func ReadKnown(ctx context.Context, s Changes, from, to *Position, do func(Chang
 // An AssignmentEvent returns the event of a changed assignment, given what it was before, the zero Assignment if it is
 // new. It returns false if nobody's readings have become another's, as with a span of nobody.
 func AssignmentEvent(now, before *Assignment) (e Change, ok bool) {
-	e = Change{Kind: ChangeAssigned, Device: now.Device, Subject: now.Subject, FromUnixMs: now.FromUnixMs, ToUnixMs: now.ToUnixMs}
+	e = Change{Kind: ChangeAssigned, Device: now.Device, Subject: now.Subject, FromUnixMs: now.FromUnixMs,
+		ToUnixMs: now.ToUnixMs}
 	if before.Subject != "" && now.ToUnixMs < before.ToUnixMs {
 		e.Kind, e.FromUnixMs, e.ToUnixMs = ChangeUnassigned, now.ToUnixMs, before.ToUnixMs
 	}
-	return e, now.Subject != "" && (before.Subject == "" || now.FromUnixMs != before.FromUnixMs || now.ToUnixMs != before.ToUnixMs)
+	return e, now.Subject != "" && (before.Subject == "" || now.FromUnixMs != before.FromUnixMs ||
+		now.ToUnixMs != before.ToUnixMs)
 }

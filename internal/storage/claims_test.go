@@ -21,10 +21,12 @@ func nearlyFull(device vitals.Name, lasting, momentary int) (all []storage.Assig
 	for i := range int64(lasting) {
 		all = append(all, storage.Assignment{Device: device, Subject: "P", FromUnixMs: 10 * i, ToUnixMs: 10*i + 5})
 	}
-	span := storage.Assignment{Device: device, FromUnixMs: fullFrom, ToUnixMs: storage.OpenEnd, By: storage.ByHL7, NamedUnixMs: fullFrom + 9000}
+	span := storage.Assignment{Device: device, FromUnixMs: fullFrom, ToUnixMs: storage.OpenEnd, By: storage.ByHL7,
+		NamedUnixMs: fullFrom + 9000}
 	rest := span
 	for i := range int64(momentary) {
-		a := storage.Assignment{Device: device, Subject: "Q", FromUnixMs: fullFrom + 2*i + 1, ToUnixMs: fullFrom + 2*i + 2, By: storage.ByHL7}
+		a := storage.Assignment{Device: device, Subject: "Q", FromUnixMs: fullFrom + 2*i + 1, ToUnixMs: fullFrom + 2*i + 2,
+			By: storage.ByHL7}
 		rest.ToUnixMs, rest.NamedUnixMs = a.FromUnixMs, a.FromUnixMs-1
 		all = append(all, rest, a)
 		rest = span
@@ -174,7 +176,8 @@ func TestAdmitSettled(t *testing.T) {
 }
 
 // claimAt settles a claim.
-func claimAt(w *storage.Wearers, device vitals.Name, subject storage.Subject, at int64, want storage.Outcome, t *testing.T) {
+func claimAt(w *storage.Wearers, device vitals.Name, subject storage.Subject, at int64, want storage.Outcome,
+	t *testing.T) {
 	t.Helper()
 	r := &vitals.Reading{Device: device, TimeUnixMs: at}
 	r.Values.Set(vitals.HeartRate, 60)

@@ -90,7 +90,8 @@ func ParseChangeCursor(b []byte) (c ChangeCursor, err error) {
 	d.position(&c.From)
 	if c.stage != betweenPasses {
 		d.position(&c.To)
-		c.Copy, c.event, c.toUnixMs, c.key.Part, c.key.TimeUnixMs = d.uvarint(), d.uvarint(), d.varint(), d.uvarint(), d.varint()
+		c.Copy, c.event, c.toUnixMs, c.key.Part, c.key.TimeUnixMs = d.uvarint(), d.uvarint(), d.varint(),
+			d.uvarint(), d.varint()
 		if len(d.b) > 0 && !d.failed {
 			var nameErr error
 			c.key.Device, nameErr = vitals.ParseName(d.b)
@@ -150,7 +151,8 @@ const maxExamined = 1 << 17
 // that nothing was stored beyond them when the call read the store last. If there are no changes and caughtUp is false,
 // those that were examined were not selected. The error wraps [ErrUnknownPosition] if the consumer must begin with a
 // copy. After an error the cursor must not be used.
-func NextChanges(ctx context.Context, s Changes, c *ChangeCursor, f *ChangeFilter, most int) (page []Change, caughtUp bool, err error) {
+func NextChanges(ctx context.Context, s Changes, c *ChangeCursor, f *ChangeFilter, most int) (page []Change,
+	caughtUp bool, err error) {
 	p := pass{ctx: ctx, s: s, c: c, f: f, most: most}
 	caughtUp, err = p.run()
 	return p.page, caughtUp, err
@@ -380,20 +382,21 @@ func (p *pass) readings() error {
 	c, first, stopped := p.c, len(p.page), false
 	p.expired = p.r.Horizons()
 	end := first + p.step()
-	err := p.r.VisitChanged(p.ctx, c.From, c.To, c.key, p.f.Prefix, func(part uint64, device *vitals.Name, records []Record) bool {
-		if stopped = p.examined >= maxExamined || len(p.page) >= end; stopped {
-			return false
-		}
-		n := len(records)
-		if p.selects(device) {
-			n = min(n, end-len(p.page))
-			p.add(part, device, records[:n])
-		}
-		p.examined += n
-		c.key = ChangedKey{part, *device, records[n-1].TimeUnixMs}
-		stopped = n < len(records)
-		return !stopped
-	})
+	err := p.r.VisitChanged(p.ctx, c.From, c.To, c.key, p.f.Prefix,
+		func(part uint64, device *vitals.Name, records []Record) bool {
+			if stopped = p.examined >= maxExamined || len(p.page) >= end; stopped {
+				return false
+			}
+			n := len(records)
+			if p.selects(device) {
+				n = min(n, end-len(p.page))
+				p.add(part, device, records[:n])
+			}
+			p.examined += n
+			c.key = ChangedKey{part, *device, records[n-1].TimeUnixMs}
+			stopped = n < len(records)
+			return !stopped
+		})
 	if err != nil {
 		return err
 	}
@@ -443,7 +446,8 @@ func (p *pass) settle(first int) (last ChangedKey, cut bool, err error) {
 		if p.f.Signs != 0 {
 			x.Record.Values = only(p.f.Signs, &x.Record.Values)
 		}
-		if x.Subject = SubjectAt(worn[x.Device], x.Record.TimeUnixMs); p.f.Subject != nil && !p.f.Subject(x.Subject) || x.Record.Values.IsZero() {
+		if x.Subject = SubjectAt(worn[x.Device], x.Record.TimeUnixMs); p.f.Subject != nil && !p.f.Subject(x.Subject) ||
+			x.Record.Values.IsZero() {
 			continue
 		}
 		if cut = first+len(kept) == p.most; cut {

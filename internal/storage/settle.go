@@ -12,12 +12,13 @@ type Ledger interface {
 	// Admit returns the outcome with which an entry is rejected whatever is stored of its time, or 0.
 	Admit(i int) (rejected Outcome)
 
-	// Wearers returns the assignments of the device of an entry with a claim. They are the same for all entries of a device.
-	// It returns nil if an earlier attempt has stored the reading with its claim.
+	// Wearers returns the assignments of the device of an entry with a claim. They are the same for all entries of a
+	// device. It returns nil if an earlier attempt has stored the reading with its claim.
 	Wearers(i int) (w *Wearers, rejected Outcome)
 
-	// Find returns the values of the record of the entry's device and time, as the entries before have left it, or nil if there is
-	// none. others reports whether it counts as another gateway's than the entry's. have is valid until the next call.
+	// Find returns the values of the record of the entry's device and time, as the entries before have left it, or nil if
+	// there is none. others reports whether it counts as another gateway's than the entry's. have is valid until the next
+	// call.
 	Find(i int) (have *vitals.Values, others bool, rejected Outcome)
 
 	// Lacks reports whether the record that Find has returned lacks the gateway or the offset of the entry's reading.
@@ -28,14 +29,17 @@ type Ledger interface {
 	Store(i int)
 	Complete(i int, values vitals.Values, others bool)
 
-	// Begin is called before a unit of n entries, and End after it. If one was rejected, End makes the records what they were at Begin.
+	// Begin is called before a unit of n entries, and End after it. If one was rejected, End makes the records what they
+	// were at Begin.
 	Begin(i, n int)
 	End(rejected bool)
 }
 
-// Settle settles the readings of a group one after the other, and sets their outcomes. The package comment has the rules.
+// Settle settles the readings of a group one after the other, and sets their outcomes. The package comment has the
+// rules.
 //
-// Invariant: it settles a group like one that settles each reading of it by itself, but for units. TestSettleModel checks it.
+// Invariant: it settles a group like one that settles each reading of it by itself, but for units. TestSettleModel
+// checks it.
 func Settle(group []*Entry, l Ledger) {
 	for i := 0; i < len(group); {
 		n := UnitLen(group[i:])

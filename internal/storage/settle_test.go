@@ -82,8 +82,8 @@ type countedGuard struct{ left int }
 func (g *countedGuard) Take() bool { g.left--; return g.left >= 0 }
 func (g *countedGuard) Return()    { g.left++ }
 
-// TestSettleModel settles random groups of few devices, times, values and gateways, with units, guards and claims, and compares outcomes,
-// records, assignments and guards with those of storetest.Memory, which is written in another way.
+// TestSettleModel settles random groups of few devices, times, values and gateways, with units, guards and claims, and
+// compares outcomes, records, assignments and guards with those of storetest.Memory, which is written in another way.
 func TestSettleModel(t *testing.T) {
 	names := map[string]vitals.Name{}
 	for _, text := range []string{"", "-", "a", "b"} {
@@ -97,11 +97,13 @@ func TestSettleModel(t *testing.T) {
 		for range rapid.IntRange(1, 3).Draw(t, "groups") {
 			var groups [2][]*storage.Entry
 			size := rapid.IntRange(1, 8).Draw(t, "size")
-			claim := &storage.Claim{Subject: storage.Subject(draw("subject", "", "p", "q")), Unknown: draw("known", "", "no") != "", Assign: true, SinceUnixMs: 1}
+			claim := &storage.Claim{Subject: storage.Subject(draw("subject", "", "p", "q")),
+				Unknown: draw("known", "", "no") != "", Assign: true, SinceUnixMs: 1}
 			for i := 0; i < size; {
 				unit := min(rapid.IntRange(1, 3).Draw(t, "unit"), size-i)
 				for k := range unit {
-					r := vitals.Reading{Device: names[draw("device", "a", "a", "b", "-")], TimeUnixMs: rapid.Int64Range(0, 2).Draw(t, "time"), Gateway: names[draw("gateway", "", "a", "b")]}
+					r := vitals.Reading{Device: names[draw("device", "a", "a", "b", "-")],
+						TimeUnixMs: rapid.Int64Range(0, 2).Draw(t, "time"), Gateway: names[draw("gateway", "", "a", "b")]}
 					for _, sg := range []vitals.Sign{vitals.SpO2, vitals.HeartRate} {
 						if v := rapid.IntRange(0, 3).Draw(t, "value"); v < 3 || r.Values.IsZero() && sg == vitals.HeartRate {
 							r.Values.Set(sg, vitals.Value(max(v-1, 0)))
@@ -137,7 +139,8 @@ func TestSettleModel(t *testing.T) {
 			}
 			for i, got := range groups[0] {
 				if want := groups[1][i]; got.Outcome != want.Outcome || got.Sign != want.Sign {
-					t.Fatalf("reading %d got %s, sign %d, want %s, sign %d", i, storetest.OutcomeName(got.Outcome), got.Sign, storetest.OutcomeName(want.Outcome), want.Sign)
+					t.Fatalf("reading %d got %s, sign %d, want %s, sign %d", i, storetest.OutcomeName(got.Outcome), got.Sign,
+						storetest.OutcomeName(want.Outcome), want.Sign)
 				}
 			}
 			if *guards[0] != *guards[1] {
@@ -160,7 +163,8 @@ func compareLedger(t *rapid.T, l *ledger, s *storetest.Memory, devices ...vitals
 		count += n
 		for _, want := range page[:n] {
 			got := l.records[key{device, want.TimeUnixMs}]
-			if fmt.Sprint(gatewayOf(got), got.Values, got.UTCOffset, got.Shared, got.ReceivedUnixMs) != fmt.Sprint(gatewayOf(want), want.Values, want.UTCOffset, want.Shared, want.ReceivedUnixMs) {
+			if fmt.Sprint(gatewayOf(got), got.Values, got.UTCOffset, got.Shared,
+				got.ReceivedUnixMs) != fmt.Sprint(gatewayOf(want), want.Values, want.UTCOffset, want.Shared, want.ReceivedUnixMs) {
 				t.Fatalf("the record of %s at %d is %+v, want %+v", device, want.TimeUnixMs, got, want)
 			}
 		}

@@ -66,9 +66,9 @@
 // Removal. Only a [Remover] removes readings. What it has removed when it
 // returns nil is gone for readers and for Append, and stays gone after any crash: a
 // later reading of the same device and time is new, and so is a later value of a removed
-// one. A device without readings is no longer known and does not count towards a bound on devices; a sign whose latest value
-// was removed is not known. After a crash, each reading that was being removed is
-// either stored as a whole or gone, or has lost all the values that were being removed.
+// one. A device without readings is no longer known and does not count towards a bound on devices; a sign whose latest
+// value was removed is not known. After a crash, each reading that was being removed is either stored as a whole or
+// gone, or has lost all the values that were being removed.
 //
 // Changes. A store that implements [Changes] can be copied, and a copy kept up with it: see [NextChanges].
 //
@@ -153,8 +153,9 @@ const (
 	TooManyDevices                    // a new device or gateway beyond the configured number; rejected
 	AwkwardName                       // a new device with an awkward name, see [vitals.Name.IsAwkward]; rejected
 	Withheld                          // not compared with the record, because of its Guard; rejected
-	Unreadable                        // the record of its device and time, or its device's assignments, cannot be read; rejected
-	Unavailable                       // the store cannot write readings of its time now; rejected
+	// the record of its device and time, or its device's assignments, cannot be read; rejected
+	Unreadable
+	Unavailable // the store cannot write readings of its time now; rejected
 
 	// With a [Claim]. All are rejected.
 	OtherSubject       // the device was assigned to another subject at that time
@@ -175,13 +176,14 @@ type Guard interface {
 
 // An Entry is one reading of a group, with its outcome.
 type Entry struct {
-	Reading        *vitals.Reading // not modified by the store, not retained after Append
-	ReceivedUnixMs int64           // the server's clock when the reading arrived; Append may make it later, by some seconds
-	Guard          Guard           // called by Append; nil means the reading is compared with every record
-	Outcome        Outcome         // set by Append
-	Sign           vitals.Sign     // set by Append with Conflict: the first sign that contradicts
-	Recorded       bool            // the change of an assignment to which Claim may lead is recorded
-	Momentary      bool            // set by Append with Unrecorded: the assignment would last for a millisecond
+	Reading *vitals.Reading // not modified by the store, not retained after Append
+	// the server's clock when the reading arrived; Append may make it later, by some seconds
+	ReceivedUnixMs int64
+	Guard          Guard       // called by Append; nil means the reading is compared with every record
+	Outcome        Outcome     // set by Append
+	Sign           vitals.Sign // set by Append with Conflict: the first sign that contradicts
+	Recorded       bool        // the change of an assignment to which Claim may lead is recorded
+	Momentary      bool        // set by Append with Unrecorded: the assignment would last for a millisecond
 
 	// Unit is the number of entries of a unit that begins with this one. All readings of a unit are
 	// stored, or none. It is 0 in the others, and in an entry that is settled by itself.
@@ -208,7 +210,8 @@ func CheckGroup(group []*Entry, signs *vitals.Signs) error {
 			return fmt.Errorf("reading %d has an unknown sign", i)
 		case r.TimeUnixMs < 0:
 			return fmt.Errorf("reading %d has a time before 1970", i)
-		case e.Unit > 1 && slices.ContainsFunc(group[i:min(i+int(e.Unit), len(group))], func(e *Entry) bool { return e.Claim != nil }):
+		case e.Unit > 1 &&
+			slices.ContainsFunc(group[i:min(i+int(e.Unit), len(group))], func(e *Entry) bool { return e.Claim != nil }):
 			return fmt.Errorf("the unit of reading %d has a claim", i)
 		case int(e.Unit) > len(group)-i:
 			return fmt.Errorf("the unit of reading %d exceeds the group", i)
@@ -280,10 +283,11 @@ type Scanner struct {
 	begun bool   // there is one
 }
 
-// Next reads the next records into buffer, which must have room for at least two. It returns them, and whether there may
-// be more. The error wraps [ErrRemoved] if the record that was read last is no longer stored: what was read before and
-// what follows would be no state that the store ever had.
-func (s *Scanner) Next(ctx context.Context, scan func(context.Context, Range, []Record) (int, error), buffer []Record) (records []Record, more bool, err error) {
+// Next reads the next records into buffer, which must have room for at least two. It returns them, and whether there
+// may be more. The error wraps [ErrRemoved] if the record that was read last is no longer stored: what was read before
+// and what follows would be no state that the store ever had.
+func (s *Scanner) Next(ctx context.Context, scan func(context.Context, Range, []Record) (int, error),
+	buffer []Record) (records []Record, more bool, err error) {
 	n, err := scan(ctx, s.Range, buffer)
 	if err != nil {
 		return nil, false, fmt.Errorf("scan readings: %w", err)

@@ -29,8 +29,8 @@ var (
 	ErrPeriod = errors.New("an assignment must begin after 1970 and end after it begins")
 )
 
-// MaxAssignments bounds the assignments of one device to subjects that last longer than a millisecond, and those that do
-// not, of which late messages make many: neither take room from the others. Spans of nobody are not counted; see
+// MaxAssignments bounds the assignments of one device to subjects that last longer than a millisecond, and those that
+// do not, of which late messages make many: neither take room from the others. Spans of nobody are not counted; see
 // [Claim]. [Assignment.HasRoom] has the rule.
 const MaxAssignments = 1000
 
@@ -89,8 +89,8 @@ func (a *Assignment) Same(b Assignment) bool {
 	return *a == b
 }
 
-// Join extends a over b, the next assignment of a store, if both are spans of nobody of one device: no assignment is left
-// between them. It reports whether they are.
+// Join extends a over b, the next assignment of a store, if both are spans of nobody of one device: no assignment is
+// left between them. It reports whether they are.
 func (a *Assignment) Join(b *Assignment) bool {
 	if a.Subject != "" || b.Subject != "" || a.Device != b.Device {
 		return false
@@ -99,7 +99,8 @@ func (a *Assignment) Join(b *Assignment) bool {
 	return true
 }
 
-// numbers has the numbers of assignments that count for MaxAssignments: of a millisecond, and of those that last longer.
+// numbers has the numbers of assignments that count for MaxAssignments: of a millisecond, and of those that last
+// longer.
 type numbers struct{ momentary, lasting int }
 
 // of returns the number in which a counts, or nil if it does not.
@@ -157,7 +158,8 @@ func (a *Assignment) Validate() error {
 	if _, err := ParseSubject(string(a.Subject)); err != nil && (a.Subject != "" || a.By != ByHL7) {
 		return err
 	}
-	if a.FromUnixMs < 0 || a.FromUnixMs >= a.ToUnixMs || a.By >= numMakers || a.NamedUnixMs != 0 && !a.Covers(a.NamedUnixMs) {
+	if a.FromUnixMs < 0 || a.FromUnixMs >= a.ToUnixMs || a.By >= numMakers ||
+		a.NamedUnixMs != 0 && !a.Covers(a.NamedUnixMs) {
 		return ErrPeriod
 	}
 	return nil
@@ -171,7 +173,8 @@ func (a *Assignment) Admit(all []Assignment) (exists bool, err error) {
 		if all[i].Same(*a) {
 			return true, nil
 		}
-		if all[i].By != a.By && all[i].FromUnixMs == a.FromUnixMs && all[i].ToUnixMs == a.ToUnixMs && all[i].Subject == a.Subject {
+		if all[i].By != a.By && all[i].FromUnixMs == a.FromUnixMs && all[i].ToUnixMs == a.ToUnixMs &&
+			all[i].Subject == a.Subject {
 			return false, nil
 		}
 		if a.overlaps(&all[i]) && (a.Subject == "" || all[i].Subject != "") {

@@ -197,7 +197,9 @@ func (l *loads) startNginx(ctx context.Context, s *cluster, upstream string) (*p
 		return nil, err
 	}
 	const connections = 4096
-	config := fmt.Sprintf(`daemon off; pid %[1]s/nginx.pid; error_log stderr warn; worker_processes auto; worker_rlimit_nofile %[2]d;
+	config :=
+		fmt.Sprintf(
+			`daemon off; pid %[1]s/nginx.pid; error_log stderr warn; worker_processes auto; worker_rlimit_nofile %[2]d;
 events { worker_connections %[3]d; }
 http {
   access_log off; keepalive_requests 1000000000; proxy_buffering on; client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy;
@@ -276,7 +278,8 @@ func (s *cluster) end(ctx context.Context, acknowledged, inFlight uint64) (err e
 	}
 	acknowledged += s.verified
 	if known && (stored < acknowledged || stored > acknowledged+inFlight) {
-		return fmt.Errorf("%s answered %d readings as stored and has %d, with at most %d unanswered", s.name, acknowledged, stored, inFlight)
+		return fmt.Errorf("%s answered %d readings as stored and has %d, with at most %d unanswered", s.name, acknowledged,
+			stored, inFlight)
 	}
 	return nil
 }
@@ -286,12 +289,14 @@ type secure struct{ cert, key, tokens, token string }
 
 // newSecure creates the files in dir. The certificate has a key on the curve P-256.
 func newSecure(ctx context.Context, dir, own string) (*secure, error) {
-	s := &secure{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), tokens: filepath.Join(dir, "tokens")}
+	s := &secure{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"),
+		tokens: filepath.Join(dir, "tokens")}
 	pair := certtest.New("bench").Server(2)
 	if err := errors.Join(os.WriteFile(s.cert, pair.Cert, 0o600), os.WriteFile(s.key, pair.Key, 0o600)); err != nil {
 		return nil, fmt.Errorf("write certificate: %w", err)
 	}
-	text, err := exec.CommandContext(ctx, own, "token", "create", "--file", s.tokens, "--audit=", "--gateway", "bench").Output()
+	text, err := exec.CommandContext(ctx, own, "token", "create", "--file", s.tokens, "--audit=", "--gateway",
+		"bench").Output()
 	if err != nil {
 		return nil, fmt.Errorf("create token: %w", err)
 	}

@@ -27,19 +27,22 @@ const databaseUser = "bench"
 // startPostgres creates a cluster in dir and starts it. PostgreSQL refuses to run as
 // root; root runs it as the user postgres or nobody.
 func startPostgres(ctx context.Context, dir string, settings ...string) (_ *database, err error) {
-	return createPostgres(ctx, dir, settings, "initdb", "-U", databaseUser, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+	return createPostgres(ctx, dir, settings, "initdb", "-U", databaseUser, "--auth=trust", "--encoding=UTF8",
+		"--locale=C", "--no-sync")
 }
 
 // startStandby creates a standby of a primary in dir, and starts it. name is its name in
 // synchronous_standby_names.
 func startStandby(ctx context.Context, primary *database, dir, name string, settings ...string) (*database, error) {
 	source := primary.dsn + " application_name=" + name
-	return createPostgres(ctx, dir, append(settings, "primary_conninfo="+source), "pg_basebackup", "-d", source, "-R", "--checkpoint=fast", "--no-sync")
+	return createPostgres(ctx, dir, append(settings, "primary_conninfo="+source), "pg_basebackup", "-d", source, "-R",
+		"--checkpoint=fast", "--no-sync")
 }
 
 // createPostgres creates a data directory in dir with a program of PostgreSQL, and starts
 // a server on it.
-func createPostgres(ctx context.Context, dir string, settings []string, program string, args ...string) (_ *database, err error) {
+func createPostgres(ctx context.Context, dir string, settings []string, program string, args ...string) (_ *database,
+	err error) {
 	programs, err := pgtest.Programs()
 	if err != nil {
 		return nil, err

@@ -12,7 +12,8 @@ const rounded = "Figures are medians, with the range over the rounds in brackets
 // per returns the figures of n requests or readings: CPU time in µs and rate.
 func per(n uint64, took, cpu, loader time.Duration) report.Figures {
 	return report.Figures{
-		"cpu": report.Micros(cpu) / float64(n), "loader": report.Micros(loader) / float64(n), "rate": float64(n) / took.Seconds(),
+		"cpu": report.Micros(cpu) / float64(n), "loader": report.Micros(loader) / float64(n),
+		"rate": float64(n) / took.Seconds(),
 	}
 }
 

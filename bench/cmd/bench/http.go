@@ -36,7 +36,8 @@ func exchange(ctx context.Context, method, url string, body io.Reader, buf []byt
 }
 
 // request is exchange with a client, and with a token unless that is empty.
-func request(ctx context.Context, client *http.Client, method, url, token string, body io.Reader, buf []byte) ([]byte, error) {
+func request(ctx context.Context, client *http.Client, method, url, token string, body io.Reader,
+	buf []byte) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return nil, err

@@ -34,7 +34,9 @@ func (c *ingestCommand) measureIdle(ctx context.Context) error {
 		{Title: fmt.Sprintf("with %d after %v, MiB", c.Idle, c.IdleWait), Figure: "later", Format: "%.1f"},
 	}}
 	if err := compare(&c.common, t, chosen, (*contestant).row, func(one *contestant) (report.Figures, error) {
-		without, f, err := c.idle(ctx, one, c.Idle, func(s *cluster, open bool) (report.Figures, error) { return c.resident(ctx, s, open) })
+		without, f, err := c.idle(ctx, one, c.Idle, func(s *cluster, open bool) (report.Figures, error) {
+			return c.resident(ctx, s, open)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -48,13 +50,19 @@ func (c *ingestCommand) measureIdle(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	r := c.report("bench-ingest", "Resident memory of the server's process (VmRSS): medians, with the range over the rounds in brackets. Kernel memory for sockets is not included.",
-		fmt.Sprintf("Load: as many connections are opened, post a reading and are closed; then %d connections post one reading each and stay open", c.Idle),
+	r := c.report("bench-ingest",
+		"Resident memory of the server's process (VmRSS): medians, with the range over the rounds in brackets. Kernel "+
+			"memory for sockets is not included.",
+		fmt.Sprintf(
+			"Load: as many connections are opened, post a reading and are closed; then %d connections post one reading each "+
+				"and stay open", c.Idle),
 		fmt.Sprintf("Rounds: %d, in each of which every server is restarted", c.Rounds))
 	r.Tables = []*report.Table{t}
 	r.Goals = t.Goals(
-		report.Bar{What: fmt.Sprintf("%d idle connections: MiB more than with none", c.Idle), Row: report.Own, Figure: "more", Limit: 60, Format: "%.1f"},
-		report.Bar{What: fmt.Sprintf("%d idle connections over TLS: MiB more than with none, after %v", c.Idle, c.IdleWait), Row: overTLS, Figure: "more later", Limit: 100, Format: "%.1f"},
+		report.Bar{What: fmt.Sprintf("%d idle connections: MiB more than with none", c.Idle), Row: report.Own, Figure: "more",
+			Limit: 60, Format: "%.1f"},
+		report.Bar{What: fmt.Sprintf("%d idle connections over TLS: MiB more than with none, after %v", c.Idle, c.IdleWait),
+			Row: overTLS, Figure: "more later", Limit: 100, Format: "%.1f"},
 	)
 	return c.write("idle", r)
 }

@@ -68,8 +68,9 @@ func (c *ingestCommand) measure(ctx context.Context) (err error) {
 		return err
 	}
 	c.wrk.lead = c.Lead
-	parts := map[string]func(context.Context) error{partSingle: c.measureSingle, partBulk: c.measureForms, partIdle: c.measureIdle,
-		partTLS: c.measureTLS}
+	parts := map[string]func(context.Context) error{partSingle: c.measureSingle, partBulk: c.measureForms,
+		partIdle: c.measureIdle,
+		partTLS:  c.measureTLS}
 	for _, part := range c.Parts {
 		if err := parts[part](ctx); err != nil {
 			return err
@@ -89,7 +90,8 @@ func contestants() []contestant {
 		{name: "nethttp", peer: "nethttp", what: "fixed answer, nothing decoded", stores: "no"},
 		{name: "gin", peer: "gin", what: "encoding/json in and out", stores: "no"},
 		{name: "before", peer: "before", what: "gorilla/mux, logrus Info, Unmarshal, MarshalIndent", stores: "no"},
-		{name: "ginpg", peer: "ginpg", what: "gin and pgx, one INSERT into PostgreSQL per request; with PostgreSQL's CPU", stores: "durable", postgres: true},
+		{name: "ginpg", peer: "ginpg", what: "gin and pgx, one INSERT into PostgreSQL per request; with PostgreSQL's CPU",
+			stores: "durable", postgres: true},
 		pulsegate(),
 	}
 }
@@ -128,7 +130,8 @@ const (
 
 // ownBar is a bar for a figure of Pulsegate, divided by that of base.
 func ownBar(connections int, what, figure, base string, limit float64) report.Bar {
-	return report.Bar{What: fmt.Sprintf("%d connections: %s / that of %s", connections, what, base), Row: report.Own, Figure: figure, Base: base, Limit: limit, Format: "%.2f"}
+	return report.Bar{What: fmt.Sprintf("%d connections: %s / that of %s", connections, what, base), Row: report.Own,
+		Figure: figure, Base: base, Limit: limit, Format: "%.2f"}
 }
 
 // atLeast makes the limit of a bar a lower one.
@@ -156,12 +159,19 @@ func serverColumns(base string) []report.Column {
 
 // singles measures the requested ones of some contestants with single readings, in a table for each number of
 // connections. A server that cannot be started or fails in a round is left out, with the reason in the report.
-func (c *ingestCommand) singles(ctx context.Context, target string, all []contestant, base, text string) (*report.Report, error) {
-	r := c.report(target, "CPU is user and system time of the server's processes, divided by the requests that they answered. Ratios are computed within a round. "+rounded+" "+text,
-		fmt.Sprintf("Loader: %s, one thread, on the same CPUs; a reading of %d bytes per request, each different", c.wrk.version, len(firstReading())),
-		fmt.Sprintf("Rounds: %d, in each of which every server is restarted, warmed up for %v and loaded for %v per number of connections; the order rotates by one server in each round", c.Rounds, c.WarmUp, c.duration()))
+func (c *ingestCommand) singles(ctx context.Context, target string, all []contestant, base,
+	text string) (*report.Report, error) {
+	r := c.report(target,
+		"CPU is user and system time of the server's processes, divided by the requests that they answered. Ratios are "+
+			"computed within a round. "+rounded+" "+text,
+		fmt.Sprintf("Loader: %s, one thread, on the same CPUs; a reading of %d bytes per request, each different",
+			c.wrk.version, len(firstReading())),
+		fmt.Sprintf(
+			"Rounds: %d, in each of which every server is restarted, warmed up for %v and loaded for %v per number of "+
+				"connections; the order rotates by one server in each round", c.Rounds, c.WarmUp, c.duration()))
 	for _, n := range c.Connections {
-		r.Tables = append(r.Tables, &report.Table{Text: fmt.Sprintf("%d connections:", n), Head: "server | stored when answered", Columns: serverColumns(base)})
+		r.Tables = append(r.Tables, &report.Table{Text: fmt.Sprintf("%d connections:", n),
+			Head: "server | stored when answered", Columns: serverColumns(base)})
 	}
 	all, r.Left = available(all, c.Servers)
 	return r, rotate(c.Rounds, all, func(round int, one *contestant) error {
@@ -190,14 +200,23 @@ func (c *ingestCommand) measureForms(ctx context.Context) error {
 		{Title: "CPU of the generator, µs", Figure: "loader", Format: "%.2f", Show: report.Median},
 	}, latencyColumns("%.2f")...)}
 	own := pulsegate()
-	if err := compare(&c.common, t, chosen, named, func(f *form) (report.Figures, error) { return c.bulk(ctx, &own, *f) }); err != nil {
+	if err := compare(&c.common, t, chosen, named, func(f *form) (report.Figures, error) {
+		return c.bulk(ctx, &own, *f)
+	}); err != nil {
 		return err
 	}
-	r := c.report("bench-ingest", "CPU is user and system time of the server, until its compactions after the load have ended, divided by the readings that it answered as stored. "+
-		"The load generator shares the CPUs; its bodies are templates in which only times and digits are written, and compressed ones are made in advance. "+
-		rounded+" Latency is that of a whole batch, from the actual time of sending.",
-		fmt.Sprintf("Load: %d connections, each of which posts batches of %d readings of as many devices, and the next one after the answer; every reading is new", senders, batchReadings),
-		fmt.Sprintf("Rounds: %d, in each of which a new server is started for every form, warmed up for %v and loaded for %v; the order rotates by one form in each round", c.Rounds, c.WarmUp, c.duration()))
+	r := c.report("bench-ingest",
+		"CPU is user and system time of the server, until its compactions after the load have ended, divided by the "+
+			"readings that it answered as stored. "+
+			"The load generator shares the CPUs; its bodies are templates in which only times and digits are written, and "+
+			"compressed ones are made in advance. "+
+			rounded+" Latency is that of a whole batch, from the actual time of sending.",
+		fmt.Sprintf(
+			"Load: %d connections, each of which posts batches of %d readings of as many devices, and the next one after the "+
+				"answer; every reading is new", senders, batchReadings),
+		fmt.Sprintf(
+			"Rounds: %d, in each of which a new server is started for every form, warmed up for %v and loaded for %v; the "+
+				"order rotates by one form in each round", c.Rounds, c.WarmUp, c.duration()))
 	r.Tables = []*report.Table{t}
 	for _, form := range []string{"array", "ndjson"} {
 		r.Goals = append(r.Goals, t.Goals(

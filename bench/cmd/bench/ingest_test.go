@@ -100,8 +100,10 @@ func TestServers(t *testing.T) {
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	needWrk(t)
-	dir, text := runResults(t, []string{"ingest", "bulk", "idle", "tls"}, "ingest", "--rounds=1", "--lead=0s", "--warm-up=0s", "--seconds=1", "--connections=1",
-		"--servers=floor,pulsegate", "--forms=array,ndjson+gzip,ndjson+zstd", "--idle=50", "--idle-wait=1s", "--programs="+built(t), "--dir="+t.TempDir())
+	dir, text := runResults(t, []string{"ingest", "bulk", "idle", "tls"}, "ingest", "--rounds=1", "--lead=0s",
+		"--warm-up=0s", "--seconds=1", "--connections=1",
+		"--servers=floor,pulsegate", "--forms=array,ndjson+gzip,ndjson+zstd", "--idle=50", "--idle-wait=1s",
+		"--programs="+built(t), "--dir="+t.TempDir())
 	// Two servers with single readings, two over TLS, and one with idle connections, without
 	// TLS and with it.
 	if n := strings.Count(text, "| **"); n != 6 || strings.Contains(text, "Left out") {

@@ -29,16 +29,18 @@ func (c *storing) Validate() error {
 type keeper struct {
 	outlet
 	process  *process
-	dir      string                                    // of its data
-	leaveOut string                                    // name of a folder in dir that is not counted
-	finish   func(ctx context.Context) error           // writes what the server has yet to write; nil means it does by itself
-	stored   func(ctx context.Context) (uint64, error) // number of readings
-	stop     func() error
-	restart  func(ctx context.Context) error // of Pulsegate, with the same data
+	dir      string // of its data
+	leaveOut string // name of a folder in dir that is not counted
+	// writes what the server has yet to write; nil means it does by itself
+	finish  func(ctx context.Context) error
+	stored  func(ctx context.Context) (uint64, error) // number of readings
+	stop    func() error
+	restart func(ctx context.Context) error // of Pulsegate, with the same data
 }
 
 // keep calls f with a server with its data in a new directory.
-func (l *loads) keep(ctx context.Context, start func(ctx context.Context, dir string) (*keeper, error), f func(*keeper) error) (err error) {
+func (l *loads) keep(ctx context.Context, start func(ctx context.Context, dir string) (*keeper, error),
+	f func(*keeper) error) (err error) {
 	dir, err := os.MkdirTemp(l.work, "data-")
 	if err != nil {
 		return err
@@ -108,7 +110,8 @@ func (c *storing) store(ctx context.Context, k *keeper, f *flow, readings int) (
 	q := load.quantiles(0.5, 0.99, 0.999)
 	run := latency(per(n, load.duration, cpu-cpuBefore, load.cpu), q[0], q[1])
 	run["p99.9"], run["tail"] = report.Millis(q[2]), float64(q[2])/float64(q[0])
-	run["readings"], run["millions"], run["slowest"], run["refused"] = float64(n), float64(n)/1e6, load.slowest(), float64(load.refused)
+	run["readings"], run["millions"], run["slowest"], run["refused"] = float64(n), float64(n)/1e6, load.slowest(),
+		float64(load.refused)
 	run["disk"], run["written"] = float64(disk)/float64(n), float64(written-writtenBefore)/float64(load.bytes)
 	stored, err := k.stored(ctx)
 	if err == nil && stored != n {
@@ -151,8 +154,10 @@ func (c *storing) settle(ctx context.Context, k *keeper) (size uint64, err error
 	return last.size, nil
 }
 
-// workMetrics are metrics of Pulsegate that change while it works in the background. A version without one of them is known by its CPU.
-var workMetrics = [...]string{"pulsegate_store_compaction_debt_bytes", "pulsegate_store_tables", "pulsegate_store_sealed_readings_total"}
+// workMetrics are metrics of Pulsegate that change while it works in the background. A version without one of them is
+// known by its CPU.
+var workMetrics = [...]string{"pulsegate_store_compaction_debt_bytes", "pulsegate_store_tables",
+	"pulsegate_store_sealed_readings_total"}
 
 // A keeperState is what shows whether a server is at work.
 type keeperState struct {

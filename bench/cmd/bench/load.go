@@ -39,7 +39,8 @@ type storedBatch struct{ at, took time.Duration }
 
 // inParallel runs n parts of a load, each of which counts in p, and returns their sum. The
 // first error ends all parts; the sum then has what was answered before.
-func inParallel(ctx context.Context, n int, part func(ctx context.Context, i int, start time.Time, p *flowed) error) (flowed, error) {
+func inParallel(ctx context.Context, n int, part func(ctx context.Context, i int, start time.Time, p *flowed) error) (
+	flowed, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	parts, errs := make([]flowed, n), make([]error, n)
@@ -165,9 +166,11 @@ type httpSink struct {
 
 // openHTTP returns how to connect to a server to post to a path. fields are further fields of the
 // header, each with a line break. stored reports whether an answer says that all of a batch was stored.
-func openHTTP(addr, path, fields string, stored func(status int, answer []byte) bool) func(context.Context) (sink, error) {
+func openHTTP(addr, path, fields string, stored func(status int, answer []byte) bool) func(context.Context) (sink,
+	error) {
 	return func(ctx context.Context) (sink, error) {
-		s := &httpSink{addr: addr, stored: stored, head: "POST " + path + " HTTP/1.1\r\nHost: " + addr + "\r\n" + fields + "Content-Length: "}
+		s := &httpSink{addr: addr, stored: stored, head: "POST " + path + " HTTP/1.1\r\nHost: " + addr + "\r\n" + fields +
+			"Content-Length: "}
 		return s, s.connect(ctx)
 	}
 }

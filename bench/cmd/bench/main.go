@@ -57,7 +57,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		Micro    microCommand    `cmd:"" help:"Run the microbenchmarks and compare them with benchstat."`
 		Mux      muxCommand      `cmd:"" help:"Compare the routers."`
 	}
-	parser, err := kong.New(&commands, kong.Name("bench"), kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(out, (*io.Writer)(nil)))
+	parser, err := kong.New(&commands, kong.Name("bench"), kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.BindTo(out, (*io.Writer)(nil)))
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,8 @@ func rotate[T any](rounds int, all []T, f func(round int, one *T) error) error {
 
 // compare measures each of all in every round, in the order of rotate. It adds the figures to the row
 // of t with the name and the label that row returns.
-func compare[T any](c *common, t *report.Table, all []T, row func(*T) (name, label string), measure func(*T) (report.Figures, error)) error {
+func compare[T any](c *common, t *report.Table, all []T, row func(*T) (name, label string),
+	measure func(*T) (report.Figures, error)) error {
 	return rotate(c.Rounds, all, func(round int, one *T) error {
 		name, label := row(one)
 		f, err := measure(one)
@@ -170,7 +172,8 @@ func (l *loads) reportOf(command, text string, notes ...string) *report.Report {
 	return &report.Report{Setting: l.setting, Text: text, Notes: append(notes, "Data: on "+fileSystem(l.work))}
 }
 
-// leave leaves a server out of a round because of err, with the reason in a report. If ctx is done, it returns an error.
+// leave leaves a server out of a round because of err, with the reason in a report. If ctx is done, it returns an
+// error.
 func (l *loads) leave(ctx context.Context, r *report.Report, name string, round int, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("measure %s: %w", name, ctx.Err())
@@ -182,7 +185,8 @@ func (l *loads) leave(ctx context.Context, r *report.Report, name string, round 
 }
 
 // with builds the programs to measure, unless l.Programs is set, and calls measure.
-func (l *loads) with(ctx context.Context, out io.Writer, measure func(context.Context) error, programs ...string) error {
+func (l *loads) with(ctx context.Context, out io.Writer, measure func(context.Context) error,
+	programs ...string) error {
 	return l.in(out, l.Dir, func() error {
 		if l.Programs == "" {
 			if err := buildPrograms(ctx, l.Root, l.work, programs...); err != nil {

@@ -56,7 +56,8 @@ func (m *meter) since(c cost) (report.Figures, error) {
 
 // single measures a new cluster with one reading per request over each number of connections
 // in turn, and ends it.
-func (l *loads) single(ctx context.Context, w *wrk, c *contestant, connections ...int) (all []report.Figures, err error) {
+func (l *loads) single(ctx context.Context, w *wrk, c *contestant, connections ...int) (all []report.Figures,
+	err error) {
 	s, err := l.start(ctx, c)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,8 @@ func (c *tests) Validate() error {
 
 // measure runs all rounds, for a make target. It returns the results and the whole output of the
 // benchmarks.
-func (c *tests) measure(ctx context.Context, target string, programs []program) (results []report.Result, all []byte, err error) {
+func (c *tests) measure(ctx context.Context, target string, programs []program) (results []report.Result,
+	all []byte, err error) {
 	c.setting.Command = fmt.Sprintf("make %s ROUNDS=%d BENCHTIME=%v", target, c.Rounds, c.Time)
 	for round := range c.Rounds {
 		text, err := runAll(ctx, programs, c)

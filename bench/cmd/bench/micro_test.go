@@ -10,7 +10,8 @@ import (
 func TestMicro(t *testing.T) {
 	t.Parallel()
 	_, text := runResults(t, []string{"micro"}, "micro", "--rounds=1", "--time=1ms", "--match=^BenchmarkHea", "--own=")
-	for _, want := range []string{" | Headers/set=fixed | Headers/set=dynamic |", "\n| before | ", "\n| pulsegate / after | ", "sec/op"} {
+	for _, want := range []string{" | Headers/set=fixed | Headers/set=dynamic |", "\n| before | ",
+		"\n| pulsegate / after | ", "sec/op"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}
@@ -21,7 +22,8 @@ func TestMicro(t *testing.T) {
 func TestMux(t *testing.T) {
 	t.Parallel()
 	_, text := runResults(t, []string{"mux"}, "mux", "--rounds=1", "--time=1ms", "--match=Route/impl/set=one-static$")
-	for _, want := range []string{"make bench-mux ROUNDS=1 BENCHTIME=1ms", "\n| router | one-static |", "\n| pulsegate | ", "| one-static: pulsegate / httprouter | "} {
+	for _, want := range []string{"make bench-mux ROUNDS=1 BENCHTIME=1ms", "\n| router | one-static |", "\n| pulsegate | ",
+		"| one-static: pulsegate / httprouter | "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}
@@ -33,7 +35,8 @@ func TestNothingToRun(t *testing.T) {
 	for _, args := range [][]string{
 		{"--own=", "--peers="}, {"--match=^BenchmarkNone$", "--own="}, {"--own=./no/such/package", "--peers="},
 	} {
-		if err := run(t.Context(), append([]string{"micro", "--rounds=1", "--results=", "--root=../../.."}, args...), new(strings.Builder)); err == nil {
+		if err := run(t.Context(), append([]string{"micro", "--rounds=1", "--results=", "--root=../../.."}, args...),
+			new(strings.Builder)); err == nil {
 			t.Errorf("run(%q) returns nil", args)
 		}
 	}

@@ -49,13 +49,19 @@ func (c *overloadCommand) Run(ctx context.Context, out io.Writer) (err error) {
 }
 
 func (c *overloadCommand) measure(ctx context.Context) error {
-	r := c.report("overload", "Figures are medians over the rounds, with their range in brackets; maxima are of all rounds. "+
-		"Stored / best is computed within a round; best is the largest goodput of the same generator with that setting. "+
-		"Latency is that of accepted tries, from the time of sending. CPU is that of the process, in cores; the server's CPU per stored reading includes the cost of its refusals.",
-		fmt.Sprintf("Load: `pulsegate sim`, one thread, %d connections, single readings, each different, on the same CPUs", c.Connections),
-		fmt.Sprintf("Rounds: %d. In each, every row has a new server with an empty directory and GOMEMLIMIT=%dMiB. A closed loop of %v determines the capacity; open loops of %v request multiples of it",
+	r := c.report("overload",
+		"Figures are medians over the rounds, with their range in brackets; maxima are of all rounds. "+
+			"Stored / best is computed within a round; best is the largest goodput of the same generator with that setting. "+
+			"Latency is that of accepted tries, from the time of sending. CPU is that of the process, in cores; the server's "+
+			"CPU per stored reading includes the cost of its refusals.",
+		fmt.Sprintf("Load: `pulsegate sim`, one thread, %d connections, single readings, each different, on the same CPUs",
+			c.Connections),
+		fmt.Sprintf(
+			"Rounds: %d. In each, every row has a new server with an empty directory and GOMEMLIMIT=%dMiB. A closed loop of "+
+				"%v determines the capacity; open loops of %v request multiples of it",
 			c.Rounds, memoryLimit>>20, c.duration(), c.duration()),
-		"During each run, `/readyz` is requested on new connections and readings are requested on one connection, every 50 ms")
+		"During each run, `/readyz` is requested on new connections and readings are requested on one connection, "+
+			"every 50 ms")
 	for _, s := range c.chosen {
 		t := &report.Table{Text: fmt.Sprintf("**%s**: %s.", s.name, s.what), Head: "asked for", Columns: overloadColumns}
 		r.Tables = append(r.Tables, t)
@@ -68,10 +74,12 @@ func (c *overloadCommand) measure(ctx context.Context) error {
 	last := multiple(c.Multiples[len(c.Multiples)-1])
 	for i, s := range c.chosen {
 		r.Goals = append(r.Goals, r.Tables[i].Goals(
-			report.Bar{What: s.name + ": stored at " + last + " / best", Row: last, Figure: "best", AtLeast: true, Limit: 0.8, Format: "%.2f"},
+			report.Bar{What: s.name + ": stored at " + last + " / best", Row: last, Figure: "best", AtLeast: true, Limit: 0.8,
+				Format: "%.2f"},
 			report.Bar{What: s.name + ": unanswered requests", Row: last, Figure: "failed", Format: "%.0f"},
 			report.Bar{What: s.name + ": peak RSS, MiB", Row: last, Figure: "peak", Limit: memoryLimit >> 20, Format: "%.0f"},
-			report.Bar{What: s.name + ": share of the most frequent Retry-After", Row: last, Figure: "retry", Limit: 0.3, Format: "%.2f"},
+			report.Bar{What: s.name + ": share of the most frequent Retry-After", Row: last, Figure: "retry", Limit: 0.3,
+				Format: "%.2f"},
 		)...)
 	}
 	return c.write("overload", r)
@@ -152,7 +160,8 @@ func (c *overloadCommand) round(ctx context.Context, s scenario, round int, t *r
 func (c *overloadCommand) run(ctx context.Context, s scenario, rate string) (_ report.Figures, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	server, err := c.start(ctx, &contestant{name: s.name, flags: s.serve, env: []string{"GOMEMLIMIT=" + strconv.Itoa(memoryLimit)}})
+	server, err := c.start(ctx,
+		&contestant{name: s.name, flags: s.serve, env: []string{"GOMEMLIMIT=" + strconv.Itoa(memoryLimit)}})
 	if err != nil {
 		return nil, err
 	}
@@ -181,9 +190,11 @@ func (c *overloadCommand) run(ctx context.Context, s scenario, rate string) (_ r
 		return nil, err
 	}
 	took := time.Duration(sim.ElapsedS * float64(time.Second))
-	f := latency(per(sim.Stored, took, cpu, 0), time.Duration(sim.Served.P50Us)*time.Microsecond, time.Duration(sim.Served.P99Us)*time.Microsecond)
+	f := latency(per(sim.Stored, took, cpu, 0), time.Duration(sim.Served.P50Us)*time.Microsecond,
+		time.Duration(sim.Served.P99Us)*time.Microsecond)
 	f["tries"], f["refused"] = float64(sim.Tries)/sim.ElapsedS, 100*float64(sim.Refused503)/float64(sim.Tries)
-	f["cores"], f["loader cores"], f["peak"] = cpu.Seconds()/sim.ElapsedS, sim.cpu.Seconds()/sim.ElapsedS, report.MiB(now.VmHWM)
+	f["cores"], f["loader cores"], f["peak"] = cpu.Seconds()/sim.ElapsedS, sim.cpu.Seconds()/sim.ElapsedS,
+		report.MiB(now.VmHWM)
 	if sim.Refused503 > 0 {
 		f["retry"] = share(sim.RetryAfter)
 	}
@@ -240,7 +251,8 @@ func simulate(ctx context.Context, program string, timeout time.Duration, flags 
 		return nil, fmt.Errorf("pulsegate sim wrote no report: %w", err)
 	}
 	if r.Undocumented > 0 || r.Stored == 0 {
-		return nil, fmt.Errorf("of %d tries %d were stored, and %d got undocumented answers: %q", r.Tries, r.Stored, r.Undocumented, r.Faults)
+		return nil, fmt.Errorf("of %d tries %d were stored, and %d got undocumented answers: %q", r.Tries, r.Stored,
+			r.Undocumented, r.Faults)
 	}
 	r.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return &r, nil

@@ -54,7 +54,8 @@ const (
 func intoTable(rows int) string { return "batches: into a table of " + report.Count(rows) + " rows" }
 
 // databaseSettings are those of every database of the run, all servers' included.
-var databaseSettings = []string{"fsync=on", "full_page_writes=on", "synchronous_commit=on", "shared_buffers=512MB", "max_wal_size=4GB", "max_connections=200"}
+var databaseSettings = []string{"fsync=on", "full_page_writes=on", "synchronous_commit=on", "shared_buffers=512MB",
+	"max_wal_size=4GB", "max_connections=200"}
 
 // loadDevices is the number of devices of each load.
 const loadDevices = senders * batchReadings
@@ -92,8 +93,11 @@ func (c *postgresCommand) measure(ctx context.Context) error {
 	bulk := func(one *contestant) (report.Figures, error) { return c.bulk(ctx, one, form{array: true}) }
 	nodes := contestant{name: postgresNodes, postgres: true, servers: 2}
 	parts := map[string][]postgresPart{
-		partSingle:  {{[]contestant{{name: postgresInsert, peer: "ginpg", postgres: true}, {name: postgresOwnDir}, {name: postgresSingle, postgres: true}}, single}},
-		partBatches: {{[]contestant{{name: postgresBatches, postgres: true}, {name: postgresStandbys, postgres: true, standbys: 2}, nodes}, bulk}},
+		partSingle: {{[]contestant{{name: postgresInsert, peer: "ginpg", postgres: true}, {name: postgresOwnDir},
+			{name: postgresSingle, postgres: true}}, single}},
+		partBatches: {
+			{[]contestant{{name: postgresBatches, postgres: true}, {name: postgresStandbys, postgres: true, standbys: 2}, nodes},
+				bulk}},
 	}
 	t := &report.Table{Head: "server", Columns: append([]report.Column{
 		{Title: "CPU of the server, µs a reading", Figure: "node", Format: "%.2f"},
@@ -117,12 +121,19 @@ func (c *postgresCommand) measure(ctx context.Context) error {
 			}
 		}
 	}
-	r := c.report("bench-postgres", "CPU is user and system time, divided by the readings that were answered as stored; that of PostgreSQL includes its standbys, and its work in the background during the load. "+
-		"Load generator, servers and databases share the processors. Ratios are computed within a round. "+rounded+" Latency is that of a request, from the actual time of sending.",
+	r := c.report("bench-postgres",
+		"CPU is user and system time, divided by the readings that were answered as stored; that of PostgreSQL includes "+
+			"its standbys, and its work in the background during the load. "+
+			"Load generator, servers and databases share the processors. Ratios are computed "+
+			"within a round. "+rounded+" Latency is that of a request, from the actual time of sending.",
 		describePostgres()+"; on the same machine, over Unix sockets",
 		fmt.Sprintf("Single readings: %s, one thread, %d connections", wrk.version, c.Connections),
-		fmt.Sprintf("Batches: %d readings, each of another device, over %d connections, each of which sends the next batch after the answer", batchReadings, senders),
-		fmt.Sprintf("Rounds: %d, in each of which servers and databases are new, warmed up for %v and loaded for %v; only tables with rows are made once, and get %s readings in each round, one after the other",
+		fmt.Sprintf(
+			"Batches: %d readings, each of another device, over %d connections, each of which sends the next batch "+
+				"after the answer", batchReadings, senders),
+		fmt.Sprintf(
+			"Rounds: %d, in each of which servers and databases are new, warmed up for %v and loaded for %v; only tables with "+
+				"rows are made once, and get %s readings in each round, one after the other",
 			c.Rounds, c.WarmUp, c.duration(), report.Count(c.Readings)),
 		fmt.Sprintf("Load: %d devices; every reading is new; the number of rows is checked afterwards", loadDevices))
 	r.Tables, r.Goals = []*report.Table{t}, t.Goals(postgresBars()...)
@@ -137,12 +148,18 @@ const (
 
 func postgresBars() []report.Bar {
 	return []report.Bar{
-		report.Bar{What: "single readings: CPU of server and PostgreSQL / that of " + postgresInsert, Row: postgresSingle, Figure: "cpu", Base: postgresInsert, Limit: 0.15, Format: "%.3f"},
-		report.Bar{What: "single readings: CPU of the server / that of one with its own directory", Row: postgresSingle, Figure: "node", Base: postgresOwnDir, Limit: 1.4, Format: "%.3f"},
-		report.Bar{What: postgresBatches + ": readings/s", Row: postgresBatches, Figure: "rate", AtLeast: true, Limit: 40_000, Format: "%.0f"},
-		report.Bar{What: postgresStandbys + ": readings/s", Row: postgresStandbys, Figure: "rate", AtLeast: true, Limit: 30_000, Format: "%.0f"},
-		report.Bar{What: "two servers: readings/s / those of one", Row: postgresNodes, Figure: "rate", Base: postgresBatches, AtLeast: true, Limit: 1, Format: "%.3f"},
-		report.Bar{What: "CPU with " + report.Count(largeTable) + " rows / with " + report.Count(smallTable), Row: intoTable(largeTable), Figure: "cpu", Base: intoTable(smallTable), Limit: 1.3, Format: "%.3f"},
+		report.Bar{What: "single readings: CPU of server and PostgreSQL / that of " + postgresInsert, Row: postgresSingle,
+			Figure: "cpu", Base: postgresInsert, Limit: 0.15, Format: "%.3f"},
+		report.Bar{What: "single readings: CPU of the server / that of one with its own directory", Row: postgresSingle,
+			Figure: "node", Base: postgresOwnDir, Limit: 1.4, Format: "%.3f"},
+		report.Bar{What: postgresBatches + ": readings/s", Row: postgresBatches, Figure: "rate", AtLeast: true, Limit: 40_000,
+			Format: "%.0f"},
+		report.Bar{What: postgresStandbys + ": readings/s", Row: postgresStandbys, Figure: "rate", AtLeast: true,
+			Limit: 30_000, Format: "%.0f"},
+		report.Bar{What: "two servers: readings/s / those of one", Row: postgresNodes, Figure: "rate", Base: postgresBatches,
+			AtLeast: true, Limit: 1, Format: "%.3f"},
+		report.Bar{What: "CPU with " + report.Count(largeTable) + " rows / with " + report.Count(smallTable),
+			Row: intoTable(largeTable), Figure: "cpu", Base: intoTable(smallTable), Limit: 1.3, Format: "%.3f"},
 	}
 }
 
@@ -204,7 +221,9 @@ func (c *postgresCommand) fill(ctx context.Context, t *table, rows int) error {
 	}
 	t.stored = load.batches
 	began := time.Now()
-	t.load.outlet = copyOutlet(t.databases[0], ownTable+" (device, time_ms, received_ms, systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm, resting_heart_rate_bpm, gateway, shared, changed)", ",f,3")
+	t.load.outlet = copyOutlet(t.databases[0],
+		ownTable+" (device, time_ms, received_ms, systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm, "+
+			"resting_heart_rate_bpm, gateway, shared, changed)", ",f,3")
 	load, err = t.load.run(ctx, max(0, rows/batchReadings-int(t.stored)))
 	if err != nil {
 		return fmt.Errorf("copy rows: %w", err)

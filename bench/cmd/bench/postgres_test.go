@@ -23,7 +23,8 @@ func TestPostgres(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // PostgreSQL's user needs search permission
 		t.Fatal(err)
 	}
-	_, text := runResults(t, []string{"postgres"}, "postgres", "--rounds=1", "--seconds=1", "--connections=1", "--warm-up=0s", "--rows=12000,15000", "--readings=2000", "--programs="+built(t), "--dir="+dir)
+	_, text := runResults(t, []string{"postgres"}, "postgres", "--rounds=1", "--seconds=1", "--connections=1",
+		"--warm-up=0s", "--rows=12000,15000", "--readings=2000", "--programs="+built(t), "--dir="+dir)
 	for _, want := range []string{
 		postgresInsert, postgresOwnDir, postgresSingle, postgresBatches, postgresStandbys, postgresNodes,
 		intoTable(12_000), intoTable(15_000),

@@ -58,9 +58,11 @@ func (s *cluster) dial(ctx context.Context, number int) (net.Conn, error) {
 	if err := c.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return c, err
 	}
-	reading := fmt.Sprintf(`{"device":"wearable-%06d","time":"%s","systolic_mmhg":118,"diastolic_mmhg":76,"spo2_pct":97.5,`+
-		`"heart_rate_bpm":72.5,"resting_heart_rate_bpm":58.5}`, number, time.Now().Add(-baseAge).UTC().Format(stampForm))
-	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: %s\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+	reading :=
+		fmt.Sprintf(`{"device":"wearable-%06d","time":"%s","systolic_mmhg":118,"diastolic_mmhg":76,"spo2_pct":97.5,`+
+			`"heart_rate_bpm":72.5,"resting_heart_rate_bpm":58.5}`, number, time.Now().Add(-baseAge).UTC().Format(stampForm))
+	if _, err := fmt.Fprintf(c,
+		"POST %s HTTP/1.1\r\nHost: %s\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		path, addr, token, len(reading), reading); err != nil {
 		return c, fmt.Errorf("send: %w", err)
 	}
@@ -87,7 +89,8 @@ func closeAll(all []net.Conn) {
 
 // idle measures what a new server holds without connections, and with n connections that have sent
 // a reading each and stay open. As many were opened and closed before.
-func (l *loads) idle(ctx context.Context, c *contestant, n int, held func(s *cluster, open bool) (report.Figures, error)) (without, with report.Figures, err error) {
+func (l *loads) idle(ctx context.Context, c *contestant, n int, held func(s *cluster, open bool) (report.Figures,
+	error)) (without, with report.Figures, err error) {
 	s, err := l.start(ctx, c)
 	if err != nil {
 		return nil, nil, err

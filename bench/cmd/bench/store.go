@@ -81,7 +81,8 @@ func (c *storeCommand) measure(ctx context.Context) error {
 		report.Column{Title: "503", Figure: "refused", Format: "%.0f", Show: report.Median},
 		report.Column{Title: "generator, µs", Figure: "loader", Format: "%.2f", Show: report.Median})}
 	c.starts = &report.Table{
-		Text: fmt.Sprintf("Starts after kill -9 in the midst of a load of %v; the system's cache is warm:", c.duration()), Head: "server",
+		Text: fmt.Sprintf("Starts after kill -9 in the midst of a load of %v; the system's cache is warm:", c.duration()),
+		Head: "server",
 		Columns: []report.Column{
 			{Title: "readings stored, M", Figure: "millions", Format: "%.4g", Show: report.Median},
 			{Title: "ms until ready", Figure: "ready", Format: "%.0f"},
@@ -89,15 +90,22 @@ func (c *storeCommand) measure(ctx context.Context) error {
 		},
 	}
 	c.year = &report.Table{
-		Text: "All readings of a device with one a minute for a year, as answers to requests, of which ten, one after another, are measured together.",
-		Head: "read as", Columns: []report.Column{{Title: "ms", Figure: "ms", Format: "%.1f"}, {Title: "M readings per second of CPU", Figure: "rate", Format: "%.2f"}},
+		Text: "All readings of a device with one a minute for a year, as answers to requests, of which ten, one after " +
+			"another, are measured together.",
+		Head: "read as", Columns: []report.Column{{Title: "ms", Figure: "ms", Format: "%.1f"},
+			{Title: "M readings per second of CPU", Figure: "rate", Format: "%.2f"}},
 	}
 	c.result = c.reportOf(fmt.Sprintf("make bench-store READINGS=%d DEVICES=%d", c.Readings, c.Devices),
-		fmt.Sprintf("CPU is user and system time of the server from the start of the load until it has settled: until its CPU was idle, and the size of its data unchanged, for %v. "+
-			"On disk is the space of the data directory then; with Pulsegate after another start, so that its log is empty. "+
-			"Written is what the kernel attributes to the server's processes, divided by the bytes of the bodies. "+
-			"Latency is that of a whole batch, from the actual time of sending. Slowest is the rate in the slowest 10 s of the load. The load generator shares the CPUs. "+rounded, c.Settled),
-		fmt.Sprintf("Load: %s readings of %d wearers, each with a time of its own to the millisecond, and with a gateway; batches of %d readings over %d connections, each of which sends the next batch after the answer; every reading is new",
+		fmt.Sprintf(
+			"CPU is user and system time of the server from the start of the load until it has settled: until its CPU was "+
+				"idle, and the size of its data unchanged, for %v. "+
+				"On disk is the space of the data directory then; with Pulsegate after another start, so that its log is empty. "+
+				"Written is what the kernel attributes to the server's processes, divided by the bytes of the bodies. "+
+				"Latency is that of a whole batch, from the actual time of sending. Slowest is the rate in the slowest 10 s of "+
+				"the load. The load generator shares the CPUs. "+rounded, c.Settled),
+		fmt.Sprintf(
+			"Load: %s readings of %d wearers, each with a time of its own to the millisecond, and with a gateway; batches of "+
+				"%d readings over %d connections, each of which sends the next batch after the answer; every reading is new",
 			report.Count(c.Readings), c.Devices, batchReadings, senders),
 		fmt.Sprintf("Rounds: %d, with a new server for every row", c.Rounds))
 	for _, part := range c.Parts {
@@ -134,19 +142,27 @@ func (c *storeCommand) setGoals() {
 	c.result.Goals = c.servers.Goals(
 		own(report.Own, "bytes a reading on disk", "disk", 6, "%.2f"),
 		own(ownAllSigns, "bytes a reading on disk", "disk", 11, "%.2f"),
-		report.Bar{What: ownTenSigns + ": bytes a reading on disk / with two signs", Row: ownTenSigns, Figure: "disk", Base: report.Own, Limit: 2.2, Format: "%.2f"},
+		report.Bar{What: ownTenSigns + ": bytes a reading on disk / with two signs", Row: ownTenSigns, Figure: "disk",
+			Base: report.Own, Limit: 2.2, Format: "%.2f"},
 		own(report.Own, "CPU per reading, µs", "cpu", 3, "%.2f"),
-		report.Bar{What: report.Own + ": CPU per reading / that of " + victoriaMetrics, Row: report.Own, Figure: "cpu", Base: victoriaMetrics, Limit: 0.7, Format: "%.2f"},
+		report.Bar{What: report.Own + ": CPU per reading / that of " + victoriaMetrics, Row: report.Own, Figure: "cpu",
+			Base: victoriaMetrics, Limit: 0.7, Format: "%.2f"},
 		own(report.Own, "bytes written / received", "written", 0.6, "%.2f"),
 		own(report.Own, "p99.9 / p50", "tail", 10, "%.1f"),
 		own(report.Own, "batches rejected with 503", "refused", 0, "%.0f"),
 	)
 	if c.Readings >= largeStore {
-		c.result.Goals = append(c.result.Goals, c.servers.Goals(report.Bar{What: "CPU per reading of 100 M / that of 10 M", Row: report.Own, Figure: "cpu", Base: ownTenth, Limit: 1.15, Format: "%.2f"})...)
-		c.result.Goals = append(c.result.Goals, c.starts.Goals(report.Bar{What: "start after kill -9 with 100 M readings, ms", Row: report.Own, Figure: "ready", Limit: 2000, Format: "%.0f"})...)
+		c.result.Goals = append(c.result.Goals,
+			c.servers.Goals(report.Bar{What: "CPU per reading of 100 M / that of 10 M", Row: report.Own, Figure: "cpu",
+				Base: ownTenth, Limit: 1.15, Format: "%.2f"})...)
+		c.result.Goals = append(c.result.Goals,
+			c.starts.Goals(report.Bar{What: "start after kill -9 with 100 M readings, ms", Row: report.Own, Figure: "ready",
+				Limit: 2000, Format: "%.0f"})...)
 	}
 	for _, format := range []string{"NDJSON", "CSV"} {
-		c.result.Goals = append(c.result.Goals, c.year.Goals(report.Bar{What: format + ": M readings per second of CPU", Row: format, Figure: "rate", AtLeast: true, Limit: 5, Format: "%.3g"})...)
+		c.result.Goals = append(c.result.Goals,
+			c.year.Goals(report.Bar{What: format + ": M readings per second of CPU", Row: format, Figure: "rate", AtLeast: true,
+				Limit: 5, Format: "%.3g"})...)
 	}
 }
 
@@ -296,7 +312,8 @@ func (c *storeCommand) readYear(ctx context.Context, round int) error {
 
 // timeRead requests all readings of the first wearer, yearRequests times.
 func timeRead(ctx context.Context, k *keeper, format string, readings int) (report.Figures, error) {
-	url := "http://" + k.process.public + "/v1/devices/" + string(appendDevice(nil, 0)) + "/readings?format=" + strings.ToLower(format)
+	url := "http://" + k.process.public + "/v1/devices/" + string(appendDevice(nil, 0)) + "/readings?format=" +
+		strings.ToLower(format)
 	lines := readings
 	if format == "CSV" {
 		lines++ // the header
@@ -318,5 +335,6 @@ func timeRead(ctx context.Context, k *keeper, format string, readings int) (repo
 	})
 	took := time.Since(start)
 	cpu = max(cpu, tick) // of reads that are shorter than a tick
-	return report.Figures{"ms": report.Millis(took) / yearRequests, "rate": float64(yearRequests*readings) / 1e6 / cpu.Seconds()}, err
+	return report.Figures{"ms": report.Millis(took) / yearRequests, "rate": float64(yearRequests*readings) / 1e6 /
+		cpu.Seconds()}, err
 }

@@ -18,10 +18,12 @@ func TestStore(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // PostgreSQL's user needs search permission
 		t.Fatal(err)
 	}
-	_, text := runResults(t, []string{"store"}, "store", "--rounds=1", "--seconds=1", "--readings=20000", "--devices=2500", "--year=3000",
+	_, text := runResults(t, []string{"store"}, "store", "--rounds=1", "--seconds=1", "--readings=20000", "--devices=2500",
+		"--year=3000",
 		"--parts=load,year,peers", "--settled=200ms", "--programs="+built(t), "--dir="+dir)
 	for _, want := range []string{
-		"make bench-store READINGS=20000 DEVICES=2500", "\n| " + report.Own + " | ", "\n| " + ownTenth + " | ", "\n| " + ownAllSigns + " | ", "\n| " + ownTenSigns + " | ",
+		"make bench-store READINGS=20000 DEVICES=2500", "\n| " + report.Own + " | ", "\n| " + ownTenth + " | ", "\n| " +
+			ownAllSigns + " | ", "\n| " + ownTenSigns + " | ",
 		"Starts after kill -9", "\n| NDJSON | ", "\n| CSV | ",
 	} {
 		if !strings.Contains(text, want) {

@@ -22,8 +22,12 @@ type peer struct {
 
 func (c *storeCommand) peers() []peer {
 	return []peer{
-		{victoriaMetrics, "InfluxDB lines, one for each reading, with the device and the gateway as labels; no times of receipt; not durable when answered", false, c.startVictoriaMetrics},
-		{"postgres", "a table with the primary key (device, time); a COPY for each batch; default settings; its log is not counted in the bytes on disk", true, startPostgresTable},
+		{victoriaMetrics,
+			"InfluxDB lines, one for each reading, with the device and the gateway as labels; no times of receipt; not " +
+				"durable when answered", false, c.startVictoriaMetrics},
+		{"postgres",
+			"a table with the primary key (device, time); a COPY for each batch; default settings; its log is not counted in " +
+				"the bytes on disk", true, startPostgresTable},
 	}
 }
 
@@ -31,7 +35,8 @@ func (c *storeCommand) peers() []peer {
 func (c *storeCommand) startVictoriaMetrics(ctx context.Context, dir string) (*keeper, error) {
 	program, err := exec.LookPath(c.VictoriaMetrics)
 	if err != nil {
-		return nil, errors.New("there is no program victoria-metrics in PATH; install it, or name its path with --victoria-metrics")
+		return nil,
+			errors.New("there is no program victoria-metrics in PATH; install it, or name its path with --victoria-metrics")
 	}
 	addr, err := freeAddr()
 	if err != nil {

@@ -30,10 +30,12 @@ const handshakeRatio = "full handshakes per CPU time / those of " + alone
 // request.
 func tlsContestants() []contestant {
 	all := []contestant{
-		{name: report.Floor, peer: "tlsfloor", what: "epoll loop and crypto/tls, one read and one fixed write, nothing parsed", stores: "no"},
+		{name: report.Floor, peer: "tlsfloor",
+			what: "epoll loop and crypto/tls, one read and one fixed write, nothing parsed", stores: "no"},
 		{name: "nethttp", peer: "nethttp", what: "net/http with crypto/tls, fixed answer, nothing decoded", stores: "no"},
 		{name: fullLane, what: "`pulsegate serve --fast-lane=off`", stores: "durable", flags: []string{"--fast-lane=off"}},
-		{name: proxy, what: "nginx, `proxy_pass` to `pulsegate serve` without TLS; with the CPU of both", stores: "durable", nginx: true},
+		{name: proxy, what: "nginx, `proxy_pass` to `pulsegate serve` without TLS; with the CPU of both", stores: "durable",
+			nginx: true},
 		pulsegate(),
 	}
 	for i := range all {
@@ -46,7 +48,8 @@ func tlsContestants() []contestant {
 func (c *ingestCommand) measureTLS(ctx context.Context) error {
 	all := tlsContestants()
 	r, err := c.singles(ctx, "bench-ingest", all, report.Floor, closedLoop+
-		"\n\nTLS 1.3, a certificate with a key on P-256, and a token in every request. The first seconds of each load, with the handshakes, count for the latencies alone.")
+		"\n\nTLS 1.3, a certificate with a key on P-256, and a token in every request. The first seconds of each load, "+
+		"with the handshakes, count for the latencies alone.")
 	if err != nil {
 		return err
 	}
@@ -54,12 +57,16 @@ func (c *ingestCommand) measureTLS(ctx context.Context) error {
 		ownBar(1000, "CPU per request", "cpu", report.Floor, 1.5), ownBar(1000, "CPU per request", "cpu", "nethttp", 0.8),
 		ownBar(1000, "CPU per request", "cpu", fullLane, 0.5), ownBar(1000, "CPU per request", "cpu", proxy, 0.6),
 	)
-	handshakes := &report.Table{Columns: []report.Column{{Title: "full handshakes per second of CPU", Figure: "rate", Format: "%.0f"}}}
-	if err := compare(&c.common, handshakes, []contestant{{name: alone, peer: shaking, tls: true}, all[len(all)-1]}, (*contestant).row,
+	handshakes := &report.Table{Columns: []report.Column{{Title: "full handshakes per second of CPU", Figure: "rate",
+		Format: "%.0f"}}}
+	if err := compare(&c.common, handshakes, []contestant{{name: alone, peer: shaking, tls: true}, all[len(all)-1]},
+		(*contestant).row,
 		func(one *contestant) (report.Figures, error) { return c.handshakes(ctx, one) }); err != nil {
 		return err
 	}
-	r.Goals = append(r.Goals, handshakes.Goals(report.Bar{What: handshakeRatio, Row: report.Own, Base: alone, Figure: "rate", AtLeast: true, Limit: 0.85, Format: "%.2f"})...)
+	r.Goals = append(r.Goals,
+		handshakes.Goals(report.Bar{What: handshakeRatio, Row: report.Own, Base: alone, Figure: "rate", AtLeast: true,
+			Limit: 0.85, Format: "%.2f"})...)
 	return c.write("tls", r)
 }
 
@@ -93,7 +100,8 @@ func shakeHands(ctx context.Context, addr string, d time.Duration) (uint64, erro
 		wg.Go(func() {
 			dialer := &net.Dialer{Timeout: answerTimeout}
 			for time.Now().Before(end) && ctx.Err() == nil {
-				c, err := tls.DialWithDialer(dialer, "tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+				c, err := tls.DialWithDialer(dialer, "tcp", addr,
+					&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 				if err != nil {
 					failed.Store(&err)
 					return

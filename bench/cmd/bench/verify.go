@@ -25,7 +25,8 @@ func verify(ctx context.Context, addr string, s *secure) error {
 	if s != nil {
 		transport.TLSClientConfig, url, token = &tls.Config{InsecureSkipVerify: true}, "https://"+addr+path, s.token
 	}
-	text, err := request(ctx, &http.Client{Transport: transport}, http.MethodPost, url, token, strings.NewReader(firstReading()), nil)
+	text, err := request(ctx, &http.Client{Transport: transport}, http.MethodPost, url, token,
+		strings.NewReader(firstReading()), nil)
 	var answer struct{ Status string }
 	if err == nil {
 		err = json.Unmarshal(text, &answer)

@@ -61,7 +61,8 @@ type wearers struct {
 func newWearers(devices, groups, group, signs int, start time.Time) *wearers {
 	w := &wearers{minuteMs: start.Truncate(time.Minute).UnixMilli(), random: uint64(group + 1), signs: signs}
 	for d := group; d < devices; d += groups {
-		one := wearer{device: int32(d), ward: int32(d/groups/perGateway*groups + group), phaseMs: int32(w.below(minuteMs - jitterMs)), n: int32(w.below(wardMoves))}
+		one := wearer{device: int32(d), ward: int32(d/groups/perGateway*groups + group),
+			phaseMs: int32(w.below(minuteMs - jitterMs)), n: int32(w.below(wardMoves))}
 		one.rest = 550 + w.below(200)
 		one.aim, one.rate = one.rest, one.rest
 		one.saturation = 960 + w.below(20)
@@ -196,7 +197,8 @@ const createReadings = `CREATE TABLE readings (
 	gateway text, PRIMARY KEY (device, time))`
 
 // tableSigns are the signs that have a column in the tables of other databases.
-var tableSigns = [...]vitals.Sign{vitals.Systolic, vitals.Diastolic, vitals.SpO2, vitals.HeartRate, vitals.RestingHeartRate}
+var tableSigns = [...]vitals.Sign{vitals.Systolic, vitals.Diastolic, vitals.SpO2, vitals.HeartRate,
+	vitals.RestingHeartRate}
 
 // csvRows returns what writes the input of COPY: device, time, received, the first signs in
 // hundredths, gateway, and rest.

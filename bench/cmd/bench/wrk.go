@@ -86,14 +86,16 @@ type load struct {
 
 // run loads the server at addr, with TLS and a token if s is not nil. The times of readings start
 // at baseUnixMs. began is called when the load begins to count.
-func (w *wrk) run(ctx context.Context, addr string, s *secure, connections int, d time.Duration, baseUnixMs int64, began func()) (load, error) {
+func (w *wrk) run(ctx context.Context, addr string, s *secure, connections int, d time.Duration, baseUnixMs int64,
+	began func()) (load, error) {
 	scheme, token, lead := "http://", "", time.Duration(0)
 	if s != nil {
 		scheme, token, lead = "https://", s.token, w.lead+time.Second
 	}
 	ctx, cancel := context.WithTimeout(ctx, d+lead+loadGrace)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, w.path, "-t1", "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", int((d+lead).Seconds())),
+	cmd := exec.CommandContext(ctx, w.path, "-t1", "-c"+strconv.Itoa(connections),
+		fmt.Sprintf("-d%ds", int((d+lead).Seconds())),
 		"--timeout", fmt.Sprintf("%ds", int(answerTimeout.Seconds())), "-s", w.script,
 		scheme+addr+path, "--", strconv.FormatInt(baseUnixMs, 10), token)
 	start := time.Now().Add(lead).Truncate(time.Second) // the script knows full seconds alone
@@ -148,7 +150,8 @@ func parseLoad(text string) (load, error) {
 // check returns an error if there were failures, which would falsify the figures.
 func (l *load) check() error {
 	if l.requests == 0 || l.failed > 0 || l.sockets > 0 {
-		return fmt.Errorf("of %d answers %d were failures, and there were %d connection errors", l.requests, l.failed, l.sockets)
+		return fmt.Errorf("of %d answers %d were failures, and there were %d connection errors", l.requests,
+			l.failed, l.sockets)
 	}
 	return nil
 }

@@ -60,7 +60,8 @@ func serveFloor(ctx context.Context, l net.Listener, _ config) error {
 }
 
 // floorAnswer is the answer of the floors. It is not modified.
-var floorAnswer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(fixedAnswer), fixedAnswer)
+var floorAnswer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+	len(fixedAnswer), fixedAnswer)
 
 // serveEvents calls ready for each event of poll until ctx is done.
 func serveEvents(ctx context.Context, poll int, ready func(fd int) error) error {

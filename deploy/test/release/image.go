@@ -50,7 +50,8 @@ func (a *archive) folder(name string, mode int64, uid, gid int) error {
 		return err
 	}
 	a.folders[name] = true
-	return a.w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: uid, Gid: gid, ModTime: a.options.created, Format: tar.FormatUSTAR})
+	return a.w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: uid, Gid: gid,
+		ModTime: a.options.created, Format: tar.FormatUSTAR})
 }
 
 // file adds a file, after its parents.
@@ -59,7 +60,8 @@ func (a *archive) file(name string, mode int64, text []byte) error {
 	if err := a.folder(path.Dir(name), 0o755, 0, 0); err != nil {
 		return err
 	}
-	if err := a.w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(text)), ModTime: a.options.created, Format: tar.FormatUSTAR}); err != nil {
+	if err := a.w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(text)),
+		ModTime: a.options.created, Format: tar.FormatUSTAR}); err != nil {
 		return err
 	}
 	_, err := a.w.Write(text)
@@ -118,7 +120,8 @@ func imageArchive(opt *options, platforms []string) ([]byte, error) {
 			return nil, err
 		}
 		manifest, err := addJSON(v1.MediaTypeImageManifest, v1.Manifest{
-			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest, Config: config, Layers: []v1.Descriptor{blob},
+			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest, Config: config,
+			Layers: []v1.Descriptor{blob},
 		})
 		if err != nil {
 			return nil, err
@@ -131,14 +134,16 @@ func imageArchive(opt *options, platforms []string) ([]byte, error) {
 		return nil, err
 	}
 	all.Annotations = map[string]string{v1.AnnotationRefName: opt.version}
-	top, err := json.Marshal(v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex, Manifests: []v1.Descriptor{all}})
+	top, err := json.Marshal(v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex,
+		Manifests: []v1.Descriptor{all}})
 	if err != nil {
 		return nil, err
 	}
 	if err := out.file("index.json", 0o644, top); err != nil {
 		return nil, err
 	}
-	if err := out.file(v1.ImageLayoutFile, 0o644, []byte(`{"imageLayoutVersion":"`+v1.ImageLayoutVersion+`"}`)); err != nil {
+	if err := out.file(v1.ImageLayoutFile, 0o644,
+		[]byte(`{"imageLayoutVersion":"`+v1.ImageLayoutVersion+`"}`)); err != nil {
 		return nil, err
 	}
 	return out.bytes()

@@ -119,7 +119,8 @@ func licenceTable(page string) (map[string]string, error) {
 		return nil, err
 	}
 	licences := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^\| (\S+\.\S+) \| v\S+ \| .* \| ([^|]+) \|$`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (\S+\.\S+) \| v\S+ \| .* \| ([^|]+) \|$`).
+		FindAllStringSubmatch(string(text), -1) {
 		licences[m[1]] = strings.ReplaceAll(m[2], ", ", " AND ")
 	}
 	return licences, nil

@@ -109,8 +109,10 @@ func TestLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	l := open(t, path, audit.Options{})
 	appendAll(t, l,
-		audit.Record{Event: audit.TokenCreated, Token: "afd37bdffa6b", Gateway: name(t, "bed-7"), Rights: "write,read", Device: name(t, "ppg-"), Expires: epoch.Add(time.Hour), Actor: "anna (uid 1000)"},
-		audit.Record{Event: audit.Exported, Token: "afd37bdffa6b", Device: name(t, "ppg-1"), From: time.UnixMilli(0), To: epoch, Count: 12, Peer: netip.MustParseAddr("::ffff:192.0.2.7")},
+		audit.Record{Event: audit.TokenCreated, Token: "afd37bdffa6b", Gateway: name(t, "bed-7"), Rights: "write,read",
+			Device: name(t, "ppg-"), Expires: epoch.Add(time.Hour), Actor: "anna (uid 1000)"},
+		audit.Record{Event: audit.Exported, Token: "afd37bdffa6b", Device: name(t, "ppg-1"), From: time.UnixMilli(0),
+			To: epoch, Count: 12, Peer: netip.MustParseAddr("::ffff:192.0.2.7")},
 		audit.Record{Event: audit.Erased, Device: name(t, "ppg-1"), Count: 1936},
 	)
 	try(t, l.Close())
@@ -132,7 +134,8 @@ func TestLines(t *testing.T) {
 	if got != full {
 		t.Errorf("got\n%s\nwant\n%s", got, full)
 	}
-	if r := verify(t, path); r.Records != 4 || r.FirstSeq != 1 || r.LastSeq != 4 || r.TornBytes != 0 || r.Chain != chains[3] {
+	if r := verify(t, path); r.Records != 4 || r.FirstSeq != 1 || r.LastSeq != 4 || r.TornBytes != 0 ||
+		r.Chain != chains[3] {
 		t.Errorf("Verify: %+v", r)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
@@ -239,7 +242,8 @@ func TestTampering(t *testing.T) {
 	rejected("too many bytes after the end", append(bytes.Clone(text), make([]byte, 70<<10)...))
 	changed := bytes.Clone(text)
 	changed[last] = 'x'
-	if r, err := audit.Verify(bytes.NewReader(changed)); err != nil || r.TornBytes != int64(len(lines[5])) || r.Records != 5 {
+	if r, err := audit.Verify(bytes.NewReader(changed)); err != nil || r.TornBytes != int64(len(lines[5])) ||
+		r.Records != 5 {
 		t.Errorf("the last line is invalid: %+v, %v; want it torn", r, err)
 	}
 }
@@ -266,7 +270,8 @@ func TestRotation(t *testing.T) {
 		}
 		report := verify(t, file)
 		if before.Records > 0 && (report.Prev != before.Chain || report.FirstSeq != before.LastSeq+1) {
-			t.Errorf("%s begins with %d after %s, want %d after %s", file, report.FirstSeq, report.Prev, before.LastSeq+1, before.Chain)
+			t.Errorf("%s begins with %d after %s, want %d after %s", file, report.FirstSeq, report.Prev, before.LastSeq+1,
+				before.Chain)
 		}
 		before = report
 	}
@@ -275,7 +280,8 @@ func TestRotation(t *testing.T) {
 	try(t, os.Rename(path, path+".1"))
 	open(t, path, audit.Options{})
 	if report := verify(t, path); report.Prev != before.Chain || report.FirstSeq != before.LastSeq+1 {
-		t.Errorf("after a crash: begins with %d after %s, want %d after %s", report.FirstSeq, report.Prev, before.LastSeq+1, before.Chain)
+		t.Errorf("after a crash: begins with %d after %s, want %d after %s", report.FirstSeq, report.Prev, before.LastSeq+1,
+			before.Chain)
 	}
 }
 

@@ -25,7 +25,7 @@
 // PATH is the file in use. When it is full, it becomes PATH.1, PATH.1 becomes PATH.2,
 // and so on. A record is one line of JSON:
 //
-//	{"seq":7,"time":"2026-11-21T10:00:00.123Z","event":"token.created","token":"afd37bdffa6b","gateway":"bed-7","rights":"write","actor":"anna","chain":"…"}
+//	{"seq":7,"time":"2026-11-21T10:00:00.123Z","event":"token.created","token":"afd37bdffa6b","actor":"anna","chain":"…"}
 //
 // seq counts from 1 through all files. chain is, in hexadecimal digits, the SHA-256 of
 // the previous record's 32-byte chain followed by the line up to ,"chain". The first

@@ -200,5 +200,6 @@ type File struct {
 func Verify(r io.Reader) (File, error) {
 	var p position
 	torn, err := p.scan(r, func(_, _ mark, _ []byte) error { return nil })
-	return File{p.lines, p.before().seq + 1, p.seq, hex.EncodeToString(p.prev[:]), hex.EncodeToString(p.chain[:]), torn}, err
+	return File{p.lines, p.before().seq + 1, p.seq, hex.EncodeToString(p.prev[:]), hex.EncodeToString(p.chain[:]), torn},
+		err
 }

@@ -35,7 +35,8 @@ const (
 type exporter Record
 
 func (r *Record) exporter() exporter {
-	return exporter{Event: ExportedMore, Token: r.Token, Gateway: r.Gateway, Device: r.Device, Subject: r.Subject, Peer: r.Peer, Actor: r.Actor}
+	return exporter{Event: ExportedMore, Token: r.Token, Gateway: r.Gateway, Device: r.Device, Subject: r.Subject,
+		Peer: r.Peer, Actor: r.Actor}
 }
 
 // who returns e without the device, the patient and the address.
@@ -63,7 +64,8 @@ func (r timeRange) covers(o timeRange) bool {
 func (x *exporting) lasts(now time.Time) bool { return x != nil && now.Before(x.until) }
 
 func (x *exporting) covers(r timeRange, now time.Time) bool {
-	return x.lasts(now) && (x.all || slices.ContainsFunc(x.ranges, func(recorded timeRange) bool { return recorded.covers(r) }))
+	return x.lasts(now) &&
+		(x.all || slices.ContainsFunc(x.ranges, func(recorded timeRange) bool { return recorded.covers(r) }))
 }
 
 // An allowance counts the records of one token.

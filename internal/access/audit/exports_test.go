@@ -52,7 +52,8 @@ func TestExportFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit")
 		l := open(t, path, volatile(audit.Options{MaxBytes: 1, Keep: 8, Now: time.Now}))
-		r := audit.Record{Token: "afd37bdffa6b", Gateway: name(t, "archive"), Device: name(t, "ppg-1"), Peer: netip.MustParseAddr("192.0.2.7")}
+		r := audit.Record{Token: "afd37bdffa6b", Gateway: name(t, "archive"), Device: name(t, "ppg-1"),
+			Peer: netip.MustParseAddr("192.0.2.7")}
 		const seconds, each = 600, 10 // instead of 1,000, to save time
 		for second := range seconds {
 			for i := range each {
@@ -74,7 +75,9 @@ func TestExportFlood(t *testing.T) {
 		if got, want := events(t, path), fmt.Sprintf("log.started exported exported-more:%d", seconds*each-1); got != want {
 			t.Errorf("after an hour: %s, want %s", got, want)
 		}
-		if text := read(t, path); !strings.Contains(text, `"event":"exported-more","token":"afd37bdffa6b","gateway":"archive","device":"ppg-1","count":5999,"peer":"192.0.2.7"`) {
+		if text := read(t, path); !strings.Contains(text,
+			`"event":"exported-more","token":"afd37bdffa6b","gateway":"archive","device":"ppg-1","count":5999,`+
+				`"peer":"192.0.2.7"`) {
 			t.Errorf("the record lacks token, gateway, device or peer:\n%s", text)
 		}
 		if err := l.Export(t.Context(), r); err != nil { // the first of the next hour
@@ -101,7 +104,8 @@ func TestDistinctExports(t *testing.T) {
 		export(audit.Record{Device: name(t, "ppg-1"), From: epoch.Add(-time.Duration(i) * time.Minute), To: epoch})
 	}
 	lines := exportLines(t, path)
-	if len(lines) != 5 || lines[4].Event != "exported-more" || lines[4].Device != "ppg-1" || lines[4].Count != 0 || !lines[4].From.IsZero() {
+	if len(lines) != 5 || lines[4].Event != "exported-more" || lines[4].Device != "ppg-1" || lines[4].Count != 0 ||
+		!lines[4].From.IsZero() {
 		t.Errorf("ranges that differ: %+v, want four records and one for any", lines)
 	}
 	peer := netip.MustParseAddr("2001:db8::")
@@ -113,7 +117,8 @@ func TestDistinctExports(t *testing.T) {
 	if n := len(lines); n != 10_001 {
 		t.Errorf("%d records of 12,100 exports, want 10,001", n)
 	}
-	if last := lines[len(lines)-1]; last.Event != "exported-more" || last.Device != "" || last.Peer != "" || last.Count != 0 || last.Token != "afd37bdffa6b" {
+	if last := lines[len(lines)-1]; last.Event != "exported-more" || last.Device != "" || last.Peer != "" ||
+		last.Count != 0 || last.Token != "afd37bdffa6b" {
 		t.Errorf("the last record is %+v, want one for any device and address", last)
 	}
 	// Another token has records of its own.
@@ -147,7 +152,8 @@ func TestExportsAreCovered(t *testing.T) {
 		}
 		path := filepath.Join(dir, "audit")
 		now := epoch
-		l, err := audit.Open(t.Context(), path, volatile(audit.Options{CheckEvery: time.Hour, Now: func() time.Time { return now }}))
+		l, err := audit.Open(t.Context(), path,
+			volatile(audit.Options{CheckEvery: time.Hour, Now: func() time.Time { return now }}))
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -211,5 +217,6 @@ func (l *exportLine) covers(r *audit.Record, now time.Time) bool {
 	case l.Event == "exported-more":
 		return true
 	}
-	return (l.From.IsZero() || !r.From.IsZero() && !r.From.Before(l.From)) && (l.To.IsZero() || !r.To.IsZero() && !r.To.After(l.To))
+	return (l.From.IsZero() || !r.From.IsZero() && !r.From.Before(l.From)) &&
+		(l.To.IsZero() || !r.To.IsZero() && !r.To.After(l.To))
 }

@@ -178,7 +178,8 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
-	for _, call := range []string{"lock", "open for reading", "open for appending", "stat", "stat of the file", "rename", "replace", "sync of the directory", "read", "write", "sync", "truncate", "close"} {
+	for _, call := range []string{"lock", "open for reading", "open for appending", "stat", "stat of the file", "rename",
+		"replace", "sync of the directory", "read", "write", "sync", "truncate", "close"} {
 		if failed[call] == 0 {
 			t.Errorf("no %s has failed", call)
 		}

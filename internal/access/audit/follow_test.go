@@ -33,7 +33,8 @@ func replaceFile(tb testing.TB, path, text string) {
 // long returns a record of about 350 bytes, so that a file of the minimum size has room
 // for about 190.
 func long(tb testing.TB) audit.Record {
-	return audit.Record{Event: audit.Erased, Actor: strings.Repeat("x", 64), Device: name(tb, strings.Repeat("d", 64)), Gateway: name(tb, strings.Repeat("g", 64))}
+	return audit.Record{Event: audit.Erased, Actor: strings.Repeat("x", 64), Device: name(tb, strings.Repeat("d", 64)),
+		Gateway: name(tb, strings.Repeat("g", 64))}
 }
 
 // fillUntil appends until the file at path exists.

@@ -75,17 +75,18 @@ func (j *journal) read(from position, known mark) (torn int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	torn, err = from.scan(io.NewSectionReader(j.file, from.bytes, info.Size()-from.bytes), func(_, m mark, line []byte) error {
-		switch {
-		case m.seq == known.seq && m.chain != known.chain:
-			return known.gone()
-		case !j.opened:
-			j.copied = m.seq
-		case m.seq == j.copied+1:
-			j.copy(line)
-		}
-		return nil
-	})
+	torn, err = from.scan(io.NewSectionReader(j.file, from.bytes, info.Size()-from.bytes),
+		func(_, m mark, line []byte) error {
+			switch {
+			case m.seq == known.seq && m.chain != known.chain:
+				return known.gone()
+			case !j.opened:
+				j.copied = m.seq
+			case m.seq == j.copied+1:
+				j.copy(line)
+			}
+			return nil
+		})
 	switch {
 	case err != nil:
 		return 0, err // the next call reads again

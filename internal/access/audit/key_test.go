@@ -49,7 +49,8 @@ func newSigned(t *testing.T) (path string, key *audit.Key) {
 	l := open(t, path, audit.Options{}) // a command that runs beside the server
 	appendAll(t, l, audit.Record{Event: audit.Erased, Count: 8}, audit.Record{Event: audit.Erased, Count: 9})
 	try(t, l.Close())
-	const want = "log.started log.signed erased:1 erased:2 erased:3 log.signed log.signed erased:1 erased:2 erased:3 log.signed erased:8 erased:9"
+	const want = "log.started log.signed erased:1 erased:2 erased:3 log.signed log.signed erased:1 erased:2 erased:3 " +
+		"log.signed erased:8 erased:9"
 	if got := events(t, path); got != want {
 		t.Fatalf("the log has %s, want %s", got, want)
 	}
@@ -81,7 +82,8 @@ func TestSignedLog(t *testing.T) {
 	lines = lines[:len(lines)-1]
 	public := publicKey(t, key)
 	report, err := audit.VerifyLog(path, key)
-	if err != nil || report.Records != 13 || report.Signed != 11 || !report.Head || report.Others != 0 || report.SignedAt == "" {
+	if err != nil || report.Records != 13 || report.Signed != 11 || !report.Head || report.Others != 0 ||
+		report.SignedAt == "" {
 		t.Fatalf("%+v, %v; want 13 records, 11 of them signed", report, err)
 	}
 	if report, err := audit.VerifyLog(path, public); err != nil || report.Signed != 11 || report.Head {
@@ -116,7 +118,8 @@ func TestSignedLog(t *testing.T) {
 				t.Errorf("recomputed after record %d: %v for one with the public key, want ErrCorrupt", n, err)
 			}
 		} else if report, err := audit.VerifyLog(path, public); err != nil || report.Signed > uint64(n) {
-			t.Errorf("recomputed after record %d: %+v, %v for one with the public key; want at most those signed", n, report, err)
+			t.Errorf("recomputed after record %d: %+v, %v for one with the public key; want at most those signed",
+				n, report, err)
 		}
 	}
 	remove(t, path)
@@ -165,7 +168,8 @@ func TestForgedSignatures(t *testing.T) {
 	put(t, path, lines[0])
 	l = open(t, path, audit.Options{Key: audit.Renamed(other, key)})
 	try(t, l.Close())
-	if _, err := audit.VerifyLog(path, publicKey(t, key)); !errors.Is(err, audit.ErrCorrupt) || !strings.Contains(err.Error(), "not signed by the key that it names") {
+	if _, err := audit.VerifyLog(path, publicKey(t, key)); !errors.Is(err, audit.ErrCorrupt) ||
+		!strings.Contains(err.Error(), "not signed by the key that it names") {
 		t.Errorf("a forged signature: %v, want ErrCorrupt", err)
 	}
 }
@@ -270,7 +274,8 @@ func TestHead(t *testing.T) {
 	text := read(t, head)
 	rejected := func(what string) {
 		t.Helper()
-		if l, err := audit.Open(t.Context(), path, audit.Options{Key: key}); err == nil || !strings.Contains(err.Error(), "head") {
+		if l, err := audit.Open(t.Context(), path, audit.Options{Key: key}); err == nil ||
+			!strings.Contains(err.Error(), "head") {
 			t.Errorf("%s: Open = %v, want an error about the head file", what, err)
 			l.Close()
 		}

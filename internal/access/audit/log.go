@@ -181,7 +181,8 @@ func (l *Log) run() {
 		var err error
 		select {
 		case <-l.quit:
-			l.report(&trouble, l.write(slices.Concat(l.refusals.queued(nil), l.refusals.counted(), l.exports.counted(l.opt.Now(), true))))
+			l.report(&trouble,
+				l.write(slices.Concat(l.refusals.queued(nil), l.refusals.counted(), l.exports.counted(l.opt.Now(), true))))
 			l.report(&trouble, l.maintain(true))
 			return
 		case r := <-l.refusals.queue:

@@ -21,27 +21,32 @@ type Event string
 
 // The events. Events of the log itself are written by this package.
 const (
-	LogStarted      Event = "log.started"           // a file begins
-	LogRecovered    Event = "log.recovered"         // a record that a crash had cut off was removed
-	LogSigned       Event = "log.signed"            // a key has signed all records before this one
-	ServerStarted   Event = "server.started"        // a server began to serve
-	TokenCreated    Event = "token.created"         // a token is about to be created
-	TokenRevoked    Event = "token.revoked"         // a token is about to be revoked
-	TokenChangeFail Event = "token.change-failed"   // a recorded change has failed
-	TokensLoaded    Event = "tokens.loaded"         // a server has loaded a changed token file; Count: number of tokens
-	TokensRefused   Event = "tokens.refused"        // a server cannot use the token file and keeps its tokens
-	Exported        Event = "exported"              // readings were exported; Count: number of readings
-	ExportedMore    Event = "exported-more"         // exports covered by earlier records; Count: number of exports; 0 means the record covers later exports
-	Erased          Event = "erased"                // readings were erased, or values of Signs; Count: number of readings
-	BackedUp        Event = "backed-up"             // the store was backed up
-	AuthRefused     Event = "auth.refused"          // a request was rejected for its credentials
-	AuthRefusedMore Event = "auth.refused-more"     // further rejected requests since the last such record; Count: number of requests
-	SubjectAssigned Event = "subject.assigned"      // a device is about to be assigned to a subject, from From to To
-	SubjectEnded    Event = "subject.ended"         // the end of an assignment that begins at From is about to be set to To
-	SubjectFailed   Event = "subject.change-failed" // a recorded change of an assignment has failed
-	LossReported    Event = "loss.reported"         // what was acknowledged from From to To may be missing in the database for good
-	LossConfirmed   Event = "loss.confirmed"        // such reports are about to be ended
-	RestoreAccepted Event = "restore.accepted"      // a database without what was acknowledged from From on is about to be accepted
+	LogStarted      Event = "log.started"         // a file begins
+	LogRecovered    Event = "log.recovered"       // a record that a crash had cut off was removed
+	LogSigned       Event = "log.signed"          // a key has signed all records before this one
+	ServerStarted   Event = "server.started"      // a server began to serve
+	TokenCreated    Event = "token.created"       // a token is about to be created
+	TokenRevoked    Event = "token.revoked"       // a token is about to be revoked
+	TokenChangeFail Event = "token.change-failed" // a recorded change has failed
+	TokensLoaded    Event = "tokens.loaded"       // a server has loaded a changed token file; Count: number of tokens
+	TokensRefused   Event = "tokens.refused"      // a server cannot use the token file and keeps its tokens
+	Exported        Event = "exported"            // readings were exported; Count: number of readings
+	// exports covered by earlier records; Count: number of exports; 0 means the record covers later exports
+	ExportedMore Event = "exported-more"
+	Erased       Event = "erased"       // readings were erased, or values of Signs; Count: number of readings
+	BackedUp     Event = "backed-up"    // the store was backed up
+	AuthRefused  Event = "auth.refused" // a request was rejected for its credentials
+	// further rejected requests since the last such record; Count: number of requests
+	AuthRefusedMore Event = "auth.refused-more"
+	SubjectAssigned Event = "subject.assigned" // a device is about to be assigned to a subject, from From to To
+	// the end of an assignment that begins at From is about to be set to To
+	SubjectEnded  Event = "subject.ended"
+	SubjectFailed Event = "subject.change-failed" // a recorded change of an assignment has failed
+	// what was acknowledged from From to To may be missing in the database for good
+	LossReported  Event = "loss.reported"
+	LossConfirmed Event = "loss.confirmed" // such reports are about to be ended
+	// a database without what was acknowledged from From on is about to be accepted
+	RestoreAccepted Event = "restore.accepted"
 )
 
 // A Reason is why credentials were rejected.
@@ -49,17 +54,18 @@ type Reason uint8
 
 // The reasons.
 const (
-	NoCredentials  Reason = 1 + iota // no credentials
-	Malformed                        // not a token, or more than one
-	Unknown                          // unknown or revoked token
-	Expired                          // expired token
-	NoRight                          // valid, but lacks the required right
-	NotCovered                       // valid, but not for this device
-	BadCertificate                   // an invalid client certificate, or one that names no gateway or another one than the token
-	Contradictions                   // valid, but has contradicted too many readings of other gateways
-	Undecided                        // a token whose key is not known yet
-	OtherGateway                     // valid, but the client or a reading names another gateway
-	NumReasons                       // one more than the largest Reason
+	NoCredentials Reason = 1 + iota // no credentials
+	Malformed                       // not a token, or more than one
+	Unknown                         // unknown or revoked token
+	Expired                         // expired token
+	NoRight                         // valid, but lacks the required right
+	NotCovered                      // valid, but not for this device
+	// an invalid client certificate, or one that names no gateway or another one than the token
+	BadCertificate
+	Contradictions // valid, but has contradicted too many readings of other gateways
+	Undecided      // a token whose key is not known yet
+	OtherGateway   // valid, but the client or a reading names another gateway
+	NumReasons     // one more than the largest Reason
 )
 
 var reasonNames = [NumReasons]string{
@@ -108,7 +114,9 @@ type Record struct {
 	Count   int64       // see the Event
 	Reason  Reason      // with AuthRefused
 	Peer    netip.Addr  // address of the client
-	Actor   string      // who did it: a user of the machine, or "token:ID" or "oidc:SUBJECT ISSUER"; at most MaxActorBytes of printable ASCII without " and \
+	// who did it: a user of the machine, or "token:ID" or "oidc:SUBJECT ISSUER"; at most MaxActorBytes of printable ASCII
+	// without " and \
+	Actor string
 
 	counts [NumReasons]uint64 // with AuthRefusedMore
 	prev   *chain             // with LogStarted
@@ -122,7 +130,8 @@ func (r *Record) check() error {
 	switch {
 	case r.Event == "" || r.Reason >= NumReasons:
 		return errRecord
-	case !plain(string(r.Event)) || !plain(r.Token) || !plain(r.Rights) || !printable(r.Actor) || len(r.Actor) > MaxActorBytes:
+	case !plain(string(r.Event)) || !plain(r.Token) || !plain(r.Rights) || !printable(r.Actor) ||
+		len(r.Actor) > MaxActorBytes:
 		return errRecord
 	case !printable(r.Signs) || len(r.Signs) > MaxSignsBytes:
 		return errRecord

@@ -123,7 +123,8 @@ func TestSyslogFull(t *testing.T) {
 }
 
 func TestSyslogTargets(t *testing.T) {
-	for _, target := range []string{"", "unix", "unix:", "udp:", "udp:host", "udp:host:", "tcp:host", "http://host", "/dev/log", "tls:host:6514"} {
+	for _, target := range []string{"", "unix", "unix:", "udp:", "udp:host", "udp:host:", "tcp:host", "http://host",
+		"/dev/log", "tls:host:6514"} {
 		if s, err := audit.NewSyslog(target, "", nil); err == nil {
 			t.Errorf("%q was accepted", target)
 			s.Close()

@@ -42,14 +42,15 @@ func BenchmarkAuthorize(b *testing.B) {
 	}
 }
 
-// BenchmarkAuthorizeJWT measures what a JWT that was verified before costs beside a token, in turns in one run: JWT/token is
-// the quotient. The tokens have the size of those of Keycloak.
+// BenchmarkAuthorizeJWT measures what a JWT that was verified before costs beside a token, in turns in one run:
+// JWT/token is the quotient. The tokens have the size of those of Keycloak.
 func BenchmarkAuthorizeJWT(b *testing.B) {
 	f := newFixture(b)
 	h := newHouse(b)
 	h.Tokens = f.set
 	static := gate.Credentials{Bytes: []byte(f.write), Quick: true}
-	jwt := gate.Credentials{Bytes: []byte(h.of("bed-7", oidctest.Object{"padding": strings.Repeat("x", 700)})), Quick: true}
+	jwt := gate.Credentials{Bytes: []byte(h.of("bed-7", oidctest.Object{"padding": strings.Repeat("x", 700)})),
+		Quick: true}
 	h.Authorize(gate.Credentials{Bytes: jwt.Bytes}, token.Write, time.Now())
 	at := time.Now()
 	measure := func(v gate.Credentials) time.Duration {

@@ -114,7 +114,8 @@ func (v *Credentials) bare() bool {
 // Authorize decides whether a request that needs right is allowed. It sets retryAfter
 // only with Limited; only writes are rate limited. A token that is bound to subjects is allowed
 // nothing but [token.ReadSubjects].
-func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (access Access, verdict Verdict, retryAfter time.Duration) {
+func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (access Access, verdict Verdict,
+	retryAfter time.Duration) {
 	if g.Open() {
 		return Access{Principal: anything}, Allowed, 0
 	}
@@ -241,7 +242,8 @@ func (g *Gate) look(v *Credentials, now time.Time) (verified *token.Principal, w
 }
 
 // lookJWT is look for a token of an OpenID Connect provider.
-func lookJWT[T string | []byte](g *Gate, text T, v *Credentials, now time.Time) (*token.Principal, audit.Refusal, Verdict) {
+func lookJWT[T string | []byte](g *Gate, text T, v *Credentials, now time.Time) (*token.Principal,
+	audit.Refusal, Verdict) {
 	if p, ok := oidc.Cached(g.OIDC, text, now.UnixMilli()); ok {
 		return p, audit.Refusal{}, Allowed
 	}

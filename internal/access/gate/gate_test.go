@@ -67,7 +67,8 @@ func newFixture(t testing.TB) *fixture {
 	f.write = create(token.Token{Gateway: name(t, "bed-7"), Rights: token.Write})
 	f.read = create(token.Token{Gateway: name(t, "ward"), Rights: token.Read, Devices: name(t, "ppg-")})
 	f.short = create(token.Token{Gateway: name(t, "bed-8"), Rights: token.Write, Expires: now.Add(time.Second)})
-	f.slow = create(token.Token{Gateway: name(t, "bed-9"), Rights: token.Write | token.Read, Limit: token.Limit{PerSecond: 1, Burst: 1}})
+	f.slow = create(token.Token{Gateway: name(t, "bed-9"), Rights: token.Write | token.Read,
+		Limit: token.Limit{PerSecond: 1, Burst: 1}})
 	var err error
 	f.set, err = token.Open(tokens, token.Options{Every: -1})
 	try(t, err)
@@ -110,8 +111,12 @@ func visits(t testing.TB, f *fixture) []visit {
 	tokens := &gate.Gate{Tokens: f.set, Audit: f.log}
 	both := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log}
 	certs := &gate.Gate{Certificates: true, Audit: f.log}
-	trusting := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log, Trusted: func(*tls.ConnectionState) bool { return true }}
-	distrusting := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log, Trusted: func(*tls.ConnectionState) bool { return false }}
+	trusting := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log, Trusted: func(*tls.ConnectionState) bool {
+		return true
+	}}
+	distrusting := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log, Trusted: func(*tls.ConnectionState) bool {
+		return false
+	}}
 	return []visit{
 		{"an open gate", open, "", nil, token.Admin, gate.Allowed, ""},
 		{"an open gate and a token", open, f.write, nil, token.Write, gate.Allowed, ""},
@@ -123,8 +128,10 @@ func visits(t testing.TB, f *fixture) []visit {
 		{"a reader writes", tokens, f.read, nil, token.Write, gate.Forbidden, ""},
 		{"expired", tokens, f.short, nil, token.Write, gate.BadCredentials, ""},
 		{"nonsense", tokens, "Bearer x", nil, token.Write, gate.BadCredentials, ""},
-		{"another scheme", tokens, "Basic " + strings.TrimPrefix(f.write, "Bearer "), nil, token.Write, gate.BadCredentials, ""},
-		{"one digit altered", tokens, f.write[:20] + string(f.write[20]^1) + f.write[21:], nil, token.Write, gate.BadCredentials, ""},
+		{"another scheme", tokens, "Basic " + strings.TrimPrefix(f.write, "Bearer "), nil, token.Write,
+			gate.BadCredentials, ""},
+		{"one digit altered", tokens, f.write[:20] + string(f.write[20]^1) + f.write[21:], nil, token.Write,
+			gate.BadCredentials, ""},
 		{"too many", tokens, f.slow, nil, token.Write, gate.Limited, ""},
 		{"too many, but a read", tokens, f.slow, nil, token.Read, gate.Allowed, "bed-9"},
 		{"a certificate that was not requested", tokens, "", presenting("bed-7"), token.Write, gate.NoCredentials, ""},
@@ -132,13 +139,16 @@ func visits(t testing.TB, f *fixture) []visit {
 		{"a certificate reads", both, "", presenting("bed-1"), token.Read, gate.Forbidden, ""},
 		{"a certificate administers", both, "", presenting("bed-1"), token.Admin, gate.Forbidden, ""},
 		{"a certificate without a name", both, "", presenting("bed 1"), token.Write, gate.BadCredentials, ""},
-		{"a certificate without a name, and a token", both, f.write, presenting("bed 1"), token.Write, gate.BadCredentials, ""},
+		{"a certificate without a name, and a token", both, f.write, presenting("bed 1"), token.Write,
+			gate.BadCredentials, ""},
 		{"certificate and token agree", both, f.write, presenting("bed-7"), token.Write, gate.Allowed, "bed-7"},
 		{"certificate and token disagree", both, f.write, presenting("bed-1"), token.Write, gate.Forbidden, ""},
-		{"a bad token beside a good certificate", both, "Bearer x", presenting("bed-7"), token.Write, gate.BadCredentials, ""},
+		{"a bad token beside a good certificate", both, "Bearer x", presenting("bed-7"), token.Write,
+			gate.BadCredentials, ""},
 		{"a certificate of a CA in use", trusting, "", presenting("bed-1"), token.Write, gate.Allowed, "bed-1"},
 		{"a certificate of a removed CA", distrusting, "", presenting("bed-1"), token.Write, gate.BadCredentials, ""},
-		{"a certificate of a removed CA, and a token", distrusting, f.write, presenting("bed-7"), token.Write, gate.BadCredentials, ""},
+		{"a certificate of a removed CA, and a token", distrusting, f.write, presenting("bed-7"), token.Write,
+			gate.BadCredentials, ""},
 		{"a token, and no CA in use", distrusting, f.write, nil, token.Write, gate.Allowed, "bed-7"},
 		{"neither", both, "", nil, token.Write, gate.NoCredentials, ""},
 		{"certificates only", certs, "", presenting("bed-1"), token.Write, gate.Allowed, "bed-1"},
@@ -184,7 +194,8 @@ func TestAuthorize(t *testing.T) {
 				}
 			}
 			several := gate.Credentials{Several: true, TLS: tt.tls}
-			if _, verdict, _ := tt.gate.Authorize(several, tt.right, tt.at(f)); verdict != gate.BadCredentials && !tt.gate.Open() {
+			if _, verdict, _ := tt.gate.Authorize(several, tt.right, tt.at(f)); verdict != gate.BadCredentials &&
+				!tt.gate.Open() {
 				t.Errorf("several Authorization headers: %v", verdict)
 			}
 		})
@@ -233,18 +244,22 @@ func TestNotes(t *testing.T) {
 	device := name(t, "ppg-1")
 	try(t, g.Exporting(t.Context(), &access, peer{}, gate.Export{Device: device, From: now}))
 	for reason, want := range map[audit.Reason]uint64{
-		audit.NoCredentials: 16, audit.NoRight: 16, audit.NotCovered: 1, audit.Expired: 0, audit.Contradictions + 1: 0, audit.OtherGateway: 0,
+		audit.NoCredentials: 16, audit.NoRight: 16, audit.NotCovered: 1, audit.Expired: 0, audit.Contradictions + 1: 0,
+		audit.OtherGateway: 0,
 	} {
 		if got := g.Refused(reason); got != want {
 			t.Errorf("rejected for %v: %d, want %d", reason, got, want)
 		}
 	}
 	rec := httptest.NewRecorder()
-	metrics.Handler("", func() bool { return true }, gate.Collector{Gate: g}).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	metrics.Handler("", func() bool { return true }, gate.Collector{Gate: g}).ServeHTTP(rec,
+		httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{
-		`pulsegate_auth_refused_total{reason="bad_certificate"} 0`, `pulsegate_auth_refused_total{reason="no_credentials"} 16`,
+		`pulsegate_auth_refused_total{reason="bad_certificate"} 0`,
+		`pulsegate_auth_refused_total{reason="no_credentials"} 16`,
 		`pulsegate_auth_refused_total{reason="no_right"} 16`, `pulsegate_auth_refused_total{reason="not_covered"} 1`,
-		"pulsegate_tokens 4", "pulsegate_tokens_stale 0", `pulsegate_certificate_expiry_timestamp_seconds{use="client_ca"} 0`, "pulsegate_certificates_stale 0",
+		"pulsegate_tokens 4", "pulsegate_tokens_stale 0", `pulsegate_certificate_expiry_timestamp_seconds{use="client_ca"} 0`,
+		"pulsegate_certificates_stale 0",
 	} {
 		if !strings.Contains(rec.Body.String(), "\n"+want+"\n") {
 			t.Errorf("a scrape does not show %s:\n%s", want, rec.Body)
@@ -388,7 +403,8 @@ func TestCredentialsOf(t *testing.T) {
 	state := presenting("bed-7")
 	r := &http.Request{Header: http.Header{}, RemoteAddr: "[::ffff:192.0.2.7]:4711", TLS: state}
 	v := gate.CredentialsOf(r)
-	if v.Authorization != "" || v.Several || v.TLS != state || v.Peer.PeerAddr().Unmap() != netip.MustParseAddr("192.0.2.7") {
+	if v.Authorization != "" || v.Several || v.TLS != state ||
+		v.Peer.PeerAddr().Unmap() != netip.MustParseAddr("192.0.2.7") {
 		t.Errorf("got %+v from %v", v, v.Peer.PeerAddr())
 	}
 	r.Header.Add("Authorization", "Bearer x")
@@ -415,17 +431,20 @@ func TestNewToken(t *testing.T) {
 		func(auth string) gate.Credentials { return gate.Credentials{Bytes: []byte(auth)} },
 	} {
 		keeper := token.Keeper{Path: f.tokens}
-		_, err := keeper.Create(t.Context(), token.Token{Gateway: name(t, "new"), Rights: token.Write}, now, func(text string) error {
-			if access, verdict, _ := g.Authorize(credentials("Bearer "+text), token.Write, now); verdict != gate.Allowed || access.Gateway().String() != "new" {
-				t.Errorf("a new token: verdict %v, gateway %q; want %v", verdict, access.Gateway().String(), gate.Allowed)
-			}
-			return nil
-		})
+		_, err := keeper.Create(t.Context(), token.Token{Gateway: name(t, "new"), Rights: token.Write}, now,
+			func(text string) error {
+				if access, verdict, _ := g.Authorize(credentials("Bearer "+text), token.Write, now); verdict != gate.Allowed ||
+					access.Gateway().String() != "new" {
+					t.Errorf("a new token: verdict %v, gateway %q; want %v", verdict, access.Gateway().String(), gate.Allowed)
+				}
+				return nil
+			})
 		try(t, err)
 	}
 	try(t, os.WriteFile(f.tokens, []byte("damaged"), 0o600))
 	unknown := "Bearer pgt_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8vnZKd"
-	if _, verdict, _ := g.Authorize(gate.Credentials{Authorization: unknown}, token.Write, now); verdict != gate.BadCredentials {
+	if _, verdict, _ := g.Authorize(gate.Credentials{Authorization: unknown}, token.Write,
+		now); verdict != gate.BadCredentials {
 		t.Errorf("an unknown token: verdict %v, want %v", verdict, gate.BadCredentials)
 	}
 	if _, verdict, _ := g.Authorize(gate.Credentials{Authorization: f.write}, token.Write, now); verdict != gate.Allowed {
@@ -453,29 +472,34 @@ func TestBoundToSubjects(t *testing.T) {
 		}
 	}
 	a, verdict, _ := g.Authorize(gate.Credentials{Authorization: auth}, token.ReadSubjects, now)
-	if verdict != gate.Allowed || !a.BoundToSubjects() || !a.CoversSubject("P-1") || a.CoversSubject("P-2") || a.Covers(&device) || a.CoversAll() || a.MayRead() {
+	if verdict != gate.Allowed || !a.BoundToSubjects() || !a.CoversSubject("P-1") || a.CoversSubject("P-2") ||
+		a.Covers(&device) || a.CoversAll() || a.MayRead() {
 		t.Errorf("verdict %v, access %+v", verdict, a)
 	}
-	if v := g.SignIn(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil), strings.TrimPrefix(auth, "Bearer "), now); v != gate.Forbidden {
+	if v := g.SignIn(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil),
+		strings.TrimPrefix(auth, "Bearer "), now); v != gate.Forbidden {
 		t.Errorf("SignIn returns %v", v)
 	}
 	a, verdict, _ = g.Authorize(gate.Credentials{Authorization: f.read}, token.ReadSubjects, now)
 	if verdict != gate.Allowed || a.BoundToSubjects() || !a.CoversSubject("P-2") || !a.Covers(&device) {
 		t.Errorf("not bound: verdict %v, access %+v", verdict, a)
 	}
-	if _, verdict, _ = g.Authorize(gate.Credentials{Authorization: f.write}, token.ReadSubjects, now); verdict != gate.Forbidden {
+	if _, verdict, _ = g.Authorize(gate.Credentials{Authorization: f.write}, token.ReadSubjects,
+		now); verdict != gate.Forbidden {
 		t.Errorf("without the read right: verdict %v", verdict)
 	}
 	var open gate.Gate
-	if a, _, _ := open.Authorize(gate.Credentials{}, token.ReadSubjects, now); a.BoundToSubjects() || !a.CoversSubject("P-1") {
+	if a, _, _ := open.Authorize(gate.Credentials{}, token.ReadSubjects, now); a.BoundToSubjects() ||
+		!a.CoversSubject("P-1") {
 		t.Errorf("open: %+v", a)
 	}
 }
 
 var try = polltest.Try
 
-// What a reader must not see: a token that is bound to subjects reads its own and nothing else. A token for some devices
-// reads a subject only if it covers all devices that the subject ever wore, and does not learn whether there are others.
+// What a reader must not see: a token that is bound to subjects reads its own and nothing else. A token for some
+// devices reads a subject only if it covers all devices that the subject ever wore, and does not learn whether there
+// are others.
 func TestMayReadSubject(t *testing.T) {
 	f := gatetest.New(t)
 	all := f.Token(t, "archive", "", token.Token{Rights: token.Read})

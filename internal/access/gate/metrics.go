@@ -17,7 +17,8 @@ type Collector struct {
 	Files  *tlsfiles.Files // the server's certificate; nil means no TLS
 	Syslog *audit.Syslog   // nil means no syslog server
 
-	// Expiry returns when the first certificate of each further use expires. The zero time means that the server has loaded none.
+	// Expiry returns when the first certificate of each further use expires. The zero time means that the server has
+	// loaded none.
 	Expiry func() map[string]time.Time
 }
 
@@ -67,8 +68,12 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		lost = c.Syslog.Lost()
 	}
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pulsegate_audit_syslog_lost_total",
-		"Lines of the audit log that were not sent to the syslog server because the queue was full.", nil, nil), prometheus.CounterValue, float64(lost))
+		"Lines of the audit log that were not sent to the syslog server because the queue was full.", nil, nil),
+		prometheus.CounterValue, float64(lost))
 	gauge("pulsegate_tokens", "Tokens in use, expired ones included.", float64(tokens))
-	gauge("pulsegate_tokens_stale", "Whether the token file is unusable, so that the previous tokens stay in use: 0 or 1.", oneIf[tokensStale])
-	gauge("pulsegate_certificates_stale", "Whether the certificate files are unusable, so that the previous certificates stay in use: 0 or 1.", oneIf[certificatesStale])
+	gauge("pulsegate_tokens_stale", "Whether the token file is unusable, so that the previous tokens stay in use: 0 or 1.",
+		oneIf[tokensStale])
+	gauge("pulsegate_certificates_stale",
+		"Whether the certificate files are unusable, so that the previous certificates stay in use: 0 or 1.",
+		oneIf[certificatesStale])
 }

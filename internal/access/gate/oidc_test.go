@@ -67,7 +67,8 @@ func inBubble(t *testing.T, test func(*testing.T, *houseGate)) {
 	t.Helper()
 	path, house := rulesFile(t), oidctest.New(t)
 	synctest.Test(t, func(t *testing.T) {
-		provider, err := oidc.Open(oidc.Options{Issuer: house.URL, ClientID: oidctest.ClientID, Rules: path, Every: -1, Transport: house})
+		provider, err := oidc.Open(oidc.Options{Issuer: house.URL, ClientID: oidctest.ClientID, Rules: path, Every: -1,
+			Transport: house})
 		try(t, err)
 		t.Cleanup(provider.Close)
 		synctest.Wait()
@@ -84,7 +85,8 @@ func (h *houseGate) of(group string, others oidctest.Object) string {
 	return "Bearer " + h.house.Token(claims)
 }
 
-// Every verdict about a JWT, with the header as a string and as bytes, for a caller that may wait and for one that may not.
+// Every verdict about a JWT, with the header as a string and as bytes, for a caller that may wait and for one that may
+// not.
 func TestAuthorizeJWT(t *testing.T) {
 	f := newFixture(t)
 	h := newHouse(t)
@@ -107,14 +109,17 @@ func TestAuthorizeJWT(t *testing.T) {
 		{"other scheme", h.Gate, "DPoP" + nurse[6:], nil, token.Read, gate.BadCredentials, ""},
 		{"two tokens", h.Gate, nurse + "," + nurse, nil, token.Read, gate.BadCredentials, ""},
 		{"expired", h.Gate, h.of("ward-3-nurses", oidctest.Object{"exp": 1}), nil, token.Read, gate.BadCredentials, ""},
-		{"other audience", h.Gate, h.of("ward-3-nurses", oidctest.Object{"aud": "x"}), nil, token.Read, gate.BadCredentials, ""},
+		{"other audience", h.Gate, h.of("ward-3-nurses", oidctest.Object{"aud": "x"}), nil, token.Read,
+			gate.BadCredentials, ""},
 		{"not a JWT", h.Gate, "Bearer eyJ", nil, token.Read, gate.BadCredentials, ""},
 		{"token of a file, and none is given", h.Gate, f.read, nil, token.Read, gate.BadCredentials, ""},
 		{"nothing", h.Gate, "", nil, token.Read, gate.NoCredentials, ""},
 		{"token of a file", both, f.read, nil, token.Read, gate.Allowed, "ward"},
 		{"a nurse, beside tokens", both, nurse, nil, token.Read, gate.Allowed, ""},
-		{"a service with a certificate that names it", both, h.of("bed-7", nil), presenting("bed-7"), token.Write, gate.Allowed, "bed-7"},
-		{"a service with a certificate of another", both, h.of("bed-7", nil), presenting("bed-1"), token.Write, gate.Forbidden, ""},
+		{"a service with a certificate that names it", both, h.of("bed-7", nil), presenting("bed-7"), token.Write,
+			gate.Allowed, "bed-7"},
+		{"a service with a certificate of another", both, h.of("bed-7", nil), presenting("bed-1"), token.Write,
+			gate.Forbidden, ""},
 		{"a JWT without provider", &gate.Gate{Tokens: f.set}, nurse, nil, token.Read, gate.BadCredentials, ""},
 	} {
 		at := time.Now()
@@ -122,14 +127,17 @@ func TestAuthorizeJWT(t *testing.T) {
 			at = now // the certificates are valid then
 		}
 		quick := func() (gate.Access, gate.Verdict) {
-			access, verdict, _ := tt.gate.Authorize(gate.Credentials{Bytes: []byte(tt.auth), TLS: tt.tls, Quick: true}, tt.right, at)
+			access, verdict, _ := tt.gate.Authorize(gate.Credentials{Bytes: []byte(tt.auth), TLS: tt.tls, Quick: true},
+				tt.right, at)
 			return access, verdict
 		}
 		access, verdict := quick()
 		if fresh := verdict == gate.Undecided; fresh && tt.want != gate.BadCredentials {
-			polltest.Until(t, tt.name+": the token is verified", func() bool { access, verdict = quick(); return verdict != gate.Undecided })
+			polltest.Until(t, tt.name+": the token is verified",
+				func() bool { access, verdict = quick(); return verdict != gate.Undecided })
 		}
-		if verdict != tt.want && (verdict != gate.Undecided || tt.want != gate.BadCredentials) || access.Gateway().String() != tt.gateway {
+		if verdict != tt.want && (verdict != gate.Undecided || tt.want != gate.BadCredentials) ||
+			access.Gateway().String() != tt.gateway {
 			t.Errorf("%s: verdict %v of %q, want %v of %q", tt.name, verdict, access.Gateway(), tt.want, tt.gateway)
 		}
 		access, verdict, _ = tt.gate.Authorize(gate.Credentials{Authorization: tt.auth, TLS: tt.tls}, tt.right, at)
@@ -137,10 +145,12 @@ func TestAuthorizeJWT(t *testing.T) {
 			t.Errorf("%s: verdict %v of %q, want %v of %q", tt.name, verdict, access.Gateway(), tt.want, tt.gateway)
 		}
 	}
-	if _, verdict, _ := h.Authorize(gate.Credentials{Authorization: nurse, Several: true}, token.Read, time.Now()); verdict != gate.BadCredentials {
+	if _, verdict, _ := h.Authorize(gate.Credentials{Authorization: nurse, Several: true}, token.Read,
+		time.Now()); verdict != gate.BadCredentials {
 		t.Errorf("two headers: verdict %v", verdict)
 	}
-	if _, verdict, _ := h.Authorize(gate.Credentials{Authorization: unknown}, token.Read, time.Now()); verdict != gate.BadCredentials && verdict != gate.Unavailable {
+	if _, verdict, _ := h.Authorize(gate.Credentials{Authorization: unknown}, token.Read,
+		time.Now()); verdict != gate.BadCredentials && verdict != gate.Unavailable {
 		t.Errorf("unknown key: verdict %v", verdict)
 	}
 	if h.Open() {
@@ -153,8 +163,8 @@ type from string
 
 func (f from) PeerAddr() netip.Addr { return netip.MustParseAddr(string(f)) }
 
-// An address that sends wrong JWTs makes the server verify a hundred, and ten more each second. Those that were verified
-// before are accepted from there nevertheless, and other addresses are not concerned.
+// An address that sends wrong JWTs makes the server verify a hundred, and ten more each second. Those that were
+// verified before are accepted from there nevertheless, and other addresses are not concerned.
 func TestWrongJWTs(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *houseGate) {
 		authorize := func(auth string, peer from, quick bool) gate.Verdict {
@@ -180,7 +190,8 @@ func TestWrongJWTs(t *testing.T) {
 		expired := h.of("ward-3-nurses", oidctest.Object{"exp": 1})
 		for i := range 200 { // these are not counted
 			right := h.of("ward-3-nurses", oidctest.Object{"jti": fmt.Sprint("right-", i)})
-			if v, w := authorize(right, attacker, false), authorize(expired, attacker, false); v != gate.Allowed || w != gate.BadCredentials {
+			if v, w := authorize(right, attacker, false), authorize(expired, attacker, false); v != gate.Allowed ||
+				w != gate.BadCredentials {
 				t.Fatal(v, w)
 			}
 		}
@@ -200,7 +211,8 @@ func TestWrongJWTs(t *testing.T) {
 		}
 		elsewhere := false // addresses may share a bucket by chance
 		for _, peer := range []from{"2001:db8:0:1::1", "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5"} {
-			elsewhere = elsewhere || authorize(h.of("ward-3-nurses", oidctest.Object{"jti": string(peer)}), peer, false) == gate.Allowed
+			elsewhere = elsewhere || authorize(h.of("ward-3-nurses", oidctest.Object{"jti": string(peer)}), peer,
+				false) == gate.Allowed
 		}
 		if !elsewhere {
 			t.Error("other addresses are concerned")
@@ -222,7 +234,8 @@ func TestPersonIsPrincipal(t *testing.T) {
 		access, _, _ := h.Authorize(gate.Credentials{Authorization: auth, Peer: peer{}}, right, time.Now())
 		return access
 	}
-	first, again, other := h.of("ward-3-nurses", nil), h.of("ward-3-nurses", oidctest.Object{"jti": "2"}), h.of("ward-3-nurses", oidctest.Object{"sub": "nurse-2"})
+	first, again, other := h.of("ward-3-nurses", nil), h.of("ward-3-nurses", oidctest.Object{"jti": "2"}),
+		h.of("ward-3-nurses", oidctest.Object{"sub": "nurse-2"})
 	a, b, c := authorize(first, token.Read), authorize(again, token.Read), authorize(other, token.Read)
 	var holders share.Holders
 	holds := func(a *gate.Access) *share.Holder { holder := a.Holder(&holders, peer{}); return holder }
@@ -233,7 +246,8 @@ func TestPersonIsPrincipal(t *testing.T) {
 	for _, holder := range []*share.Holder{ha, hb, hc} {
 		holders.Put(holder)
 	}
-	if !h.TakeReads(&a, token.DefaultReads, time.Now()) || h.TakeReads(&b, 1, time.Now()) || !h.TakeReads(&c, 1, time.Now()) {
+	if !h.TakeReads(&a, token.DefaultReads, time.Now()) || h.TakeReads(&b, 1, time.Now()) ||
+		!h.TakeReads(&c, 1, time.Now()) {
 		t.Error("allowances for reading are not those of persons")
 	}
 	authorize(first, token.Write)

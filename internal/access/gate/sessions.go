@@ -204,7 +204,8 @@ func (g *Gate) inSession(v *Credentials, right token.Rights, now time.Time) (ses
 
 // sessionCookie returns the cookie of a session; maxAge is in seconds.
 func sessionCookie(secure bool, value string, maxAge int) *http.Cookie {
-	c := &http.Cookie{Name: plainCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	c := &http.Cookie{Name: plainCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode}
 	if secure {
 		c.Name, c.Secure = secureCookie, true
 	}

@@ -42,7 +42,8 @@ func TestSession(t *testing.T) {
 	f := newFixture(t)
 	g := &gate.Gate{Tokens: f.set, Audit: f.log}
 	c, verdict := signIn(g, f.read, "http://ward.example")
-	if verdict != gate.Allowed || !c.HttpOnly || c.Secure || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 12*3600 || c.Path != "/" {
+	if verdict != gate.Allowed || !c.HttpOnly || c.Secure || c.SameSite != http.SameSiteStrictMode ||
+		c.MaxAge != 12*3600 || c.Path != "/" {
 		t.Fatalf("sign-in: %v, %+v", verdict, c)
 	}
 	if strings.Contains(f.read, c.Value) {
@@ -70,7 +71,8 @@ func TestSession(t *testing.T) {
 		{"another port, by Origin", token.Read, now, []string{"Origin", "http://ward.example:8080"}, gate.NoCredentials},
 		{"an opaque origin", token.Read, now, []string{"Origin", "null"}, gate.NoCredentials},
 		{"two origins", token.Read, now, []string{"Origin", "http://ward.example", "Origin", "http://x"}, gate.NoCredentials},
-		{"a proxy rewrote the host", token.Read, now, []string{"Origin", "https://a", "Sec-Fetch-Site", "same-origin"}, gate.Allowed},
+		{"a proxy rewrote the host", token.Read, now, []string{"Origin", "https://a", "Sec-Fetch-Site", "same-origin"},
+			gate.Allowed},
 		{"with a bad token", token.Read, now, []string{"Authorization", "Bearer x"}, gate.BadCredentials},
 		{"at its end", token.Read, now.Add(12*time.Hour - time.Millisecond), nil, gate.Allowed},
 		{"after its end", token.Read, now.Add(12 * time.Hour), nil, gate.NoCredentials},

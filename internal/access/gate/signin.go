@@ -14,8 +14,8 @@ import (
 // beginTime is how long a person may take to sign in at the provider.
 const beginTime = 10 * time.Minute
 
-// beginCookie returns the cookie with the secret of a browser that has begun to sign in at the provider. It must come back with the
-// provider's redirection, which comes from another site.
+// beginCookie returns the cookie with the secret of a browser that has begun to sign in at the provider. It must come
+// back with the provider's redirection, which comes from another site.
 func beginCookie(g *Gate, value string, maxAge int) *http.Cookie {
 	c := sessionCookie(g.SignIns.Secure(), value, maxAge)
 	c.Name += "-begin"

@@ -73,7 +73,8 @@ func (d *desk) redeem(w http.ResponseWriter, r *http.Request) {
 	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
 	id, secret, _ := r.BasicAuth()
 	refresh := r.FormValue("grant_type") == "refresh_token"
-	if !ok || id != oidctest.ClientID || secret != "s" || !refresh && asked.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
+	if !ok || id != oidctest.ClientID || secret != "s" ||
+		!refresh && asked.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = w.Write([]byte(`{"error":"invalid_grant"}`))
 		return
@@ -88,7 +89,8 @@ func (d *desk) redeem(w http.ResponseWriter, r *http.Request) {
 	for name, v := range d.claims {
 		claims[name] = v
 	}
-	answer := oidctest.Object{"access_token": "a", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "r" + code, "id_token": d.house.Sign(d.key, nil, d.house.Claims(claims))}
+	answer := oidctest.Object{"access_token": "a", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "r" + code,
+		"id_token": d.house.Sign(d.key, nil, d.house.Claims(claims))}
 	if d.once {
 		delete(answer, "refresh_token")
 	}
@@ -176,12 +178,14 @@ const securePage = "https://pulsegate.example/"
 func TestSignInAtProvider(t *testing.T) {
 	d := newDesk(t, securePage)
 	begun, answer := d.begin("c")
-	if begun.Name != "__Host-pulsegate-begin" || !begun.Secure || !begun.HttpOnly || begun.SameSite != http.SameSiteLaxMode || begun.Path != "/" {
+	if begun.Name != "__Host-pulsegate-begin" || !begun.Secure || !begun.HttpOnly ||
+		begun.SameSite != http.SameSiteLaxMode || begun.Path != "/" {
 		t.Errorf("the sign-in has the cookie %v", begun)
 	}
 	planted := &http.Cookie{Name: "__Host-pulsegate", Value: "planted"}
 	v, session := d.finish(answer, begun, planted)
-	if v != gate.Allowed || session == nil || session.Name != "__Host-pulsegate" || !session.Secure || !session.HttpOnly || session.SameSite != http.SameSiteStrictMode {
+	if v != gate.Allowed || session == nil || session.Name != "__Host-pulsegate" || !session.Secure || !session.HttpOnly ||
+		session.SameSite != http.SameSiteStrictMode {
 		t.Fatalf("verdict %v, cookie %v", v, session)
 	}
 	access, v := d.reads(session)
@@ -209,15 +213,20 @@ func TestSignInAttacks(t *testing.T) {
 		want   gate.Verdict
 	}{
 		{"login CSRF: another browser", func(url.Values) *http.Cookie { return other }, nil, gate.BadCredentials},
-		{"login CSRF: no cookie", func(url.Values) *http.Cookie { return &http.Cookie{Name: "other", Value: "v"} }, nil, gate.BadCredentials},
-		{"an empty cookie", func(url.Values) *http.Cookie { return &http.Cookie{Name: "__Host-pulsegate-begin"} }, nil, gate.BadCredentials},
-		{"a cookie in clear text", func(url.Values) *http.Cookie { return &http.Cookie{Name: "pulsegate-begin", Value: "v"} }, nil, gate.BadCredentials},
+		{"login CSRF: no cookie", func(url.Values) *http.Cookie { return &http.Cookie{Name: "other", Value: "v"} }, nil,
+			gate.BadCredentials},
+		{"an empty cookie", func(url.Values) *http.Cookie { return &http.Cookie{Name: "__Host-pulsegate-begin"} }, nil,
+			gate.BadCredentials},
+		{"a cookie in clear text", func(url.Values) *http.Cookie { return &http.Cookie{Name: "pulsegate-begin", Value: "v"} },
+			nil, gate.BadCredentials},
 		{"no state", func(a url.Values) *http.Cookie { a.Del("state"); return nil }, nil, gate.BadCredentials},
 		{"another state", func(a url.Values) *http.Cookie { a.Set("state", "s"); return nil }, nil, gate.BadCredentials},
-		{"another issuer", func(a url.Values) *http.Cookie { a.Set("iss", "https://evil.example"); return nil }, nil, gate.BadCredentials},
+		{"another issuer", func(a url.Values) *http.Cookie { a.Set("iss", "https://evil.example"); return nil }, nil,
+			gate.BadCredentials},
 		{"no code", func(a url.Values) *http.Cookie { a.Del("code"); return nil }, nil, gate.BadCredentials},
 		{"an unknown code", func(a url.Values) *http.Cookie { a.Set("code", "x"); return nil }, nil, gate.BadCredentials},
-		{"code of another browser (PKCE)", func(a url.Values) *http.Cookie { a.Set("code", "other"); return nil }, nil, gate.BadCredentials},
+		{"code of another browser (PKCE)", func(a url.Values) *http.Cookie { a.Set("code", "other"); return nil }, nil,
+			gate.BadCredentials},
 		{"another nonce", nil, oidctest.Object{"nonce": "n"}, gate.BadCredentials},
 		{"no nonce", nil, oidctest.Object{"nonce": nil}, gate.BadCredentials},
 		{"another audience", nil, oidctest.Object{"aud": "other", "azp": "other"}, gate.BadCredentials},
@@ -257,8 +266,8 @@ func TestSignInAttacks(t *testing.T) {
 	}
 }
 
-// A login follows the provider: changed groups apply, and the session ends within ten minutes after the account is disabled.
-// An answer that says nothing about the account changes nothing for nine minutes.
+// A login follows the provider: changed groups apply, and the session ends within ten minutes after the account is
+// disabled. An answer that says nothing about the account changes nothing for nine minutes.
 func TestSignInRefreshed(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *houseGate) {
 		d := h.desk(t, securePage)
@@ -412,15 +421,18 @@ func TestSignInAddresses(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if got, want := strings.Join(names, " "), "client_id code_challenge code_challenge_method nonce redirect_uri response_type scope state"; got != want {
+	if got, want := strings.Join(names, " "),
+		"client_id code_challenge code_challenge_method nonce redirect_uri response_type scope state"; got != want {
 		t.Errorf("the parameters are %s, want %s", got, want)
 	}
 	secret := w.Result().Cookies()[0].Value
-	if !strings.HasPrefix(address, d.house.URL+"/authorize?") || q.Get("redirect_uri") != "http://127.0.0.1:8080/below/v1/session/callback" ||
+	if !strings.HasPrefix(address, d.house.URL+"/authorize?") ||
+		q.Get("redirect_uri") != "http://127.0.0.1:8080/below/v1/session/callback" ||
 		q.Get("code_challenge_method") != "S256" || q.Get("response_type") != "code" || strings.Contains(address, secret) {
 		t.Errorf("the address is %s", address)
 	}
-	for _, page := range []string{"http://pulsegate.example/", "https://pulsegate.example", "https://pulsegate.example/?q", "https://u@pulsegate.example/", "//pulsegate.example/"} {
+	for _, page := range []string{"http://pulsegate.example/", "https://pulsegate.example", "https://pulsegate.example/?q",
+		"https://u@pulsegate.example/", "//pulsegate.example/"} {
 		if signin.CheckPage(page) == nil {
 			t.Errorf("the page may be %s", page)
 		}
@@ -428,8 +440,8 @@ func TestSignInAddresses(t *testing.T) {
 	try(t, signin.CheckPage(securePage))
 }
 
-// Whatever the provider answers to a code, nobody waits for longer than ten seconds, and nobody is signed in. One that has replaced
-// its keys signs in.
+// Whatever the provider answers to a code, nobody waits for longer than ten seconds, and nobody is signed in. One that
+// has replaced its keys signs in.
 func TestSignInAway(t *testing.T) {
 	answer := func(status int, body string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
@@ -454,7 +466,8 @@ func TestSignInAway(t *testing.T) {
 		{"redirection", answer(http.StatusTemporaryRedirect, ""), gate.BadCredentials},
 		{"refused", answer(http.StatusUnauthorized, `{"error":"invalid_client"}`), gate.BadCredentials},
 		{"no ID token", answer(http.StatusOK, `{"access_token":"a","token_type":"Bearer"}`), gate.BadCredentials},
-		{"huge ID token", answer(http.StatusOK, `{"access_token":"a","id_token":"`+strings.Repeat("a", 500<<10)+`"}`), gate.BadCredentials},
+		{"huge ID token", answer(http.StatusOK, `{"access_token":"a","id_token":"`+strings.Repeat("a", 500<<10)+`"}`),
+			gate.BadCredentials},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *houseGate) {

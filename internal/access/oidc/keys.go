@@ -86,7 +86,8 @@ func (s *signature) VerifySignature(_ context.Context, text string) ([]byte, err
 	var claims struct {
 		Expires float64 `json:"exp"`
 	}
-	if json.Unmarshal(jws.UnsafePayloadWithoutVerification(), &claims) == nil && claims.Expires < float64(s.earlier.Unix()) {
+	if json.Unmarshal(jws.UnsafePayloadWithoutVerification(), &claims) == nil &&
+		claims.Expires < float64(s.earlier.Unix()) {
 		s.expired = true
 		return nil, errSignature
 	}

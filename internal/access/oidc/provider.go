@@ -90,7 +90,8 @@ type discovery struct {
 // CheckIssuer rejects an issuer whose keys anybody on the network could replace, and one that is no URL of at most 256
 // bytes without a query.
 func CheckIssuer(issuer string) error {
-	if len(issuer) > 256 || strings.ContainsFunc(issuer, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"\?#`, c) }) {
+	if len(issuer) > 256 ||
+		strings.ContainsFunc(issuer, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"\?#`, c) }) {
 		return errURL
 	}
 	return CheckURL(issuer)
@@ -105,7 +106,8 @@ func CheckURL(text string) error {
 		return errURL
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
-	if loopback := u.Hostname() == "localhost" || err == nil && addr.IsLoopback(); u.Scheme != "https" && (u.Scheme != "http" || !loopback) {
+	if loopback := u.Hostname() == "localhost" || err == nil && addr.IsLoopback(); u.Scheme != "https" &&
+		(u.Scheme != "http" || !loopback) {
 		return errors.New("not an https URL; http is only accepted for a loopback address")
 	}
 	return nil
@@ -139,9 +141,11 @@ func Open(opt Options) (*Provider, error) {
 		return vec
 	}
 	p.fetches = counter("pulsegate_oidc_fetches_total", "Attempts to fetch the provider's keys, by result.", "ok", "error")
-	p.checked = counter("pulsegate_oidc_verified_total", "JWTs that were not in the cache, by result.", "accepted", "rejected", "undecided")
+	p.checked = counter("pulsegate_oidc_verified_total", "JWTs that were not in the cache, by result.", "accepted",
+		"rejected", "undecided")
 	var err error
-	p.rules, err = filewatch.Follow(filewatch.Options{Paths: []string{opt.Rules}, Every: opt.Every, Load: p.load, OnLoad: p.loaded})
+	p.rules, err = filewatch.Follow(filewatch.Options{Paths: []string{opt.Rules}, Every: opt.Every, Load: p.load,
+		OnLoad: p.loaded})
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +194,8 @@ func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 		stale = 1
 	}
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pulsegate_oidc_rules_stale",
-		"Whether the file of rules is unusable, so that the previous rules stay in force: 0 or 1.", nil, nil), prometheus.GaugeValue, stale)
+		"Whether the file of rules is unusable, so that the previous rules stay in force: 0 or 1.", nil, nil),
+		prometheus.GaugeValue, stale)
 }
 
 // run fetches what the provider publishes: at the start, then once in RenewEvery, sooner if a token

@@ -97,7 +97,8 @@ func TestProviderAtStart(t *testing.T) {
 		want   string // in the error
 	}{
 		{"away", func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, "connection refused"},
-		{"slow", func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }, "deadline exceeded"},
+		{"slow", func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true },
+			"deadline exceeded"},
 		{"error", broken(http.StatusInternalServerError, "secret\nof the provider"), "500"},
 		{"redirection", broken(http.StatusFound, ""), "302"},
 		{"garbage", broken(http.StatusOK, "\x00\xff<html>"), "invalid character"},
@@ -105,7 +106,8 @@ func TestProviderAtStart(t *testing.T) {
 		{"10 MB", broken(http.StatusOK, `{"issuer":"`+strings.Repeat("x", 10<<20)+`"}`), "unexpected end of JSON"},
 		{"other issuer", configuration(`"issuer":"https://else.example","jwks_uri":"HOUSE/keys"`), "did not match"},
 		{"no address of keys", configuration(`"issuer":"HOUSE"`), "jwks_uri is not a URL"},
-		{"keys in clear text", configuration(`"issuer":"HOUSE","jwks_uri":"http://else.example/keys"`), "jwks_uri is not an https URL"},
+		{"keys in clear text", configuration(`"issuer":"HOUSE","jwks_uri":"http://else.example/keys"`),
+			"jwks_uri is not an https URL"},
 		{"keys in a file", configuration(`"issuer":"HOUSE","jwks_uri":"file:///etc/passwd"`), "jwks_uri is not a URL"},
 		{"garbage for keys", keys("]"), "not a set of at most 64 keys"},
 		{"10 MB of keys", keys(`{"keys":[` + strings.Repeat(" ", 10<<20) + `]}`), "not a set of at most 64 keys"},
@@ -141,7 +143,8 @@ func TestProviderAtStart(t *testing.T) {
 func manyKeys(n int) string {
 	var keys []string
 	for i := range n {
-		keys = append(keys, fmt.Sprintf(`{"kty":"OKP","crv":"Ed25519","kid":"%d","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`, i))
+		keys = append(keys,
+			fmt.Sprintf(`{"kty":"OKP","crv":"Ed25519","kid":"%d","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`, i))
 	}
 	return `{"keys":[` + strings.Join(keys, ",") + `]}`
 }
@@ -221,7 +224,8 @@ func TestUnknownKeys(t *testing.T) {
 			"other audience": {object{"aud": "account"}, oidc.ErrInvalid},
 			"expired":        {object{"exp": 1}, oidc.ErrExpired},
 		} {
-			tr.want("unknown key, "+name, oidctest.Part(object{"alg": "ES256", "kid": "x"})+"."+oidctest.Part(tr.Claims(tt.claim))+".AAAA", tt.want)
+			tr.want("unknown key, "+name,
+				oidctest.Part(object{"alg": "ES256", "kid": "x"})+"."+oidctest.Part(tr.Claims(tt.claim))+".AAAA", tt.want)
 		}
 		const seconds = 12
 		rest := "." + oidctest.Part(tr.Claims(nil)) + ".AAAA" // the key is looked up first
@@ -265,8 +269,11 @@ func TestCheckIssuer(t *testing.T) {
 	for issuer, want := range map[string]bool{
 		"https://login.example/realms/house": true, "https://login.example": true, "http://127.0.0.1:8080": true,
 		"http://[::1]:1/x": true, "http://localhost:9": true,
-		"": false, "login.example": false, "http://login.example": false, "http://localhost.example": false, "http://127.0.0.1.example": false,
-		"https://": false, "https://a@b": false, "https://a?b": false, "https://a#b": false, "https://a?": false, "https://a/\"": false, "https://a/ b": false, "https://ä": false, "https://a/" + strings.Repeat("a", 250): false, "ftp://a": false, "file:///x": false,
+		"": false, "login.example": false, "http://login.example": false, "http://localhost.example": false,
+		"http://127.0.0.1.example": false,
+		"https://":                 false, "https://a@b": false, "https://a?b": false, "https://a#b": false,
+		"https://a?": false, "https://a/\"": false, "https://a/ b": false, "https://ä": false, "https://a/" +
+			strings.Repeat("a", 250): false, "ftp://a": false, "file:///x": false,
 	} {
 		if err := oidc.CheckIssuer(issuer); (err == nil) != want {
 			t.Errorf("%q: %v", issuer, err)

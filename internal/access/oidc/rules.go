@@ -65,7 +65,8 @@ func ReadRules(path string) (*Rules, error) {
 		switch first, twice := seen[key]; {
 		case wrong != nil:
 		case twice:
-			wrong = &invalid{"value", fmt.Sprintf("the rule in line %d has the same claim and value, and applies first", tomlfile.LineOf(text, "rule", first, "value"))}
+			wrong = &invalid{"value", fmt.Sprintf("the rule in line %d has the same claim and value, and applies first",
+				tomlfile.LineOf(text, "rule", first, "value"))}
 		case i >= MaxRules:
 			wrong = &invalid{"claim", fmt.Sprintf("more than %d rules", MaxRules)}
 		}
@@ -94,14 +95,17 @@ func (t *table) to(r *rule) *invalid {
 		holds       bool
 		key, reason string
 	}{
-		{len(r.path) > 0 && len(r.path) <= maxPath && !slices.ContainsFunc(r.path, func(name string) bool { return name == "" || len(name) > maxValueBytes }),
+		{len(r.path) > 0 && len(r.path) <= maxPath && !slices.ContainsFunc(r.path,
+			func(name string) bool { return name == "" || len(name) > maxValueBytes }),
 			"claim", `not the name of a claim such as "groups", or a list of names such as ["realm_access", "roles"]`},
 		{t.Value != "" && len(t.Value) <= maxValueBytes, "value", fmt.Sprintf("not a text of 1 to %d bytes", maxValueBytes)},
 		{rightsErr == nil, "rights", "not a list of write, read, admin and relay, each at most once, relay with write"},
 		{devicesErr == nil, "devices", "no name of a device begins with this"},
 		{gatewayErr == nil, "gateway", "not a name of 1 to 64 letters, digits, and . _ : -"},
-		{subjectsErr == nil && (!bound || len(t.Subjects) > 0), "subjects", "not 1 to 16 distinct texts, each 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"},
-		{r.spec.Rights.Has(token.Write) == (t.Gateway != ""), "gateway", "the right write requires the name of the gateway whose readings these are, and other rights have none"},
+		{subjectsErr == nil && (!bound || len(t.Subjects) > 0), "subjects",
+			"not 1 to 16 distinct texts, each 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"},
+		{r.spec.Rights.Has(token.Write) == (t.Gateway != ""), "gateway",
+			"the right write requires the name of the gateway whose readings these are, and other rights have none"},
 		{!bound || r.spec.Rights == token.Read, "subjects", "requires that read is the only right"},
 		{!bound || t.Devices == "", "subjects", "cannot be combined with devices"},
 	} {

@@ -101,14 +101,14 @@ func (p *Provider) Verify(text string) (*token.Principal, error) {
 	return principal, nil
 }
 
-// VerifyIDToken returns whom an ID token identifies that the provider has issued to this server for a nonce. If its key is
-// not known, it waits for the provider until ctx ends.
+// VerifyIDToken returns whom an ID token identifies that the provider has issued to this server for a nonce. If its key
+// is not known, it waits for the provider until ctx ends.
 func (p *Provider) VerifyIDToken(ctx context.Context, text, nonce string) (*Person, error) {
 	return p.wait(ctx, text, func(w *Person) bool { return nonce != "" && w.nonce == nonce })
 }
 
-// VerifyRefreshed is VerifyIDToken for the ID token that a refresh of person has returned, which may have no nonce (OpenID
-// Connect Core, section 12.2).
+// VerifyRefreshed is VerifyIDToken for the ID token that a refresh of person has returned, which may have no nonce
+// (OpenID Connect Core, section 12.2).
 func (p *Provider) VerifyRefreshed(ctx context.Context, text string, person *Person) (*Person, error) {
 	return p.wait(ctx, text, func(w *Person) bool {
 		return w.Identity == person.Identity && (w.nonce == "" || w.nonce == person.nonce)
@@ -175,7 +175,8 @@ func (p *Provider) verify(text string, idToken bool) (*Person, error) {
 		}
 		return nil, ErrUnavailable
 	}
-	person := &Person{Identity: token.Identity{Issuer: p.opt.Issuer, Subject: t.Subject}, Expires: t.Expiry, provider: p, nonce: t.Nonce}
+	person := &Person{Identity: token.Identity{Issuer: p.opt.Issuer, Subject: t.Subject}, Expires: t.Expiry, provider: p,
+		nonce: t.Nonce}
 	var payload jsontext.Value
 	if t.Claims(&payload) != nil || json.Unmarshal(payload, &person.claims) != nil { // rejects names that are there twice
 		return nil, ErrInvalid
@@ -191,10 +192,11 @@ func (p *Provider) verify(text string, idToken bool) (*Person, error) {
 }
 
 // known lists the claims that the library or this package interprets.
-var known = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "nonce", "azp", "client_id", "appid", "typ", "events", "cnf", "at_hash"}
+var known = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "nonce", "azp", "client_id", "appid", "typ", "events",
+	"cnf", "at_hash"}
 
-// check checks what the library does not: that a token is an ID token, or none as far as that shows, that one of clients
-// has got it, and that it is not of the future.
+// check checks what the library does not: that a token is an ID token, or none as far as that shows, that one of
+// clients has got it, and that it is not of the future.
 func check(w *Person, now time.Time, idToken bool, clients []string, audiences int) bool {
 	for name := range w.claims {
 		// The library ignores the case of names, and takes the last.
@@ -223,7 +225,8 @@ func check(w *Person, now time.Time, idToken bool, clients []string, audiences i
 	_, bound := w.claims["cnf"]    // to a key that the client would have to prove (RFC 7800)
 	_, hash := w.claims["at_hash"] // of an access token, beside which it was issued
 	switch {
-	case w.Subject == "" || len(w.Subject) > maxSubjectBytes || strings.ContainsFunc(w.Subject, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }),
+	case w.Subject == "" || len(w.Subject) > maxSubjectBytes ||
+		strings.ContainsFunc(w.Subject, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }),
 		audiences > 1 && !named, event,
 		!idToken && (bound || hash || w.nonce != "" || typed && kind != "Bearer"):
 		return false

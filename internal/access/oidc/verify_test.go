@@ -63,11 +63,14 @@ func testAttacks(t *testing.T, house *trial, other *oidctest.Provider) {
 		{"good, no client named", with(object{"azp": nil}), nil},
 
 		{"alg none", oidctest.Part(object{"alg": "none"}) + "." + parts[1] + ".", oidc.ErrInvalid},
-		{"alg none with a signature", oidctest.Part(object{"alg": "none", "kid": "es"}) + "." + parts[1] + "." + parts[2], oidc.ErrInvalid},
+		{"alg none with a signature", oidctest.Part(object{"alg": "none", "kid": "es"}) + "." + parts[1] + "." + parts[2],
+			oidc.ErrInvalid},
 		{"alg None", oidctest.Part(object{"alg": "None", "kid": "es"}) + "." + parts[1] + ".", oidc.ErrInvalid},
 		{"no signature", parts[0] + "." + parts[1] + ".", oidc.ErrInvalid},
-		{"HS256 with the public key in PEM", oidctest.HMAC(object{"alg": "HS256", "kid": "rs"}, claims, publicPEM), oidc.ErrInvalid},
-		{"HS256 with the public key in DER", oidctest.HMAC(object{"alg": "HS256", "kid": "rs"}, claims, der), oidc.ErrInvalid},
+		{"HS256 with the public key in PEM", oidctest.HMAC(object{"alg": "HS256", "kid": "rs"}, claims, publicPEM),
+			oidc.ErrInvalid},
+		{"HS256 with the public key in DER", oidctest.HMAC(object{"alg": "HS256", "kid": "rs"}, claims, der),
+			oidc.ErrInvalid},
 		{"HS256 with an empty secret", oidctest.HMAC(object{"alg": "HS256"}, claims, nil), oidc.ErrInvalid},
 		{"RS256 in the header, signed by ECDSA", house.Sign("es", object{"alg": "RS256"}, claims), oidc.ErrInvalid},
 		{"ES256 in the header, with the ID of the RSA key", house.Sign("es", object{"kid": "rs"}, claims), oidc.ErrInvalid},
@@ -78,7 +81,8 @@ func testAttacks(t *testing.T, house *trial, other *oidctest.Provider) {
 		{"critical extension", house.Sign("es", object{"crit": []string{"x"}, "x": 1}, claims), oidc.ErrInvalid},
 		{"key of another provider", other.Sign("es", nil, claims), oidc.ErrInvalid},
 		{"no key named", house.Sign("es", object{"kid": nil}, claims), oidc.ErrInvalid},
-		{"changed claims", parts[0] + "." + oidctest.Part(house.Claims(object{"sub": "chief"})) + "." + parts[2], oidc.ErrInvalid},
+		{"changed claims", parts[0] + "." + oidctest.Part(house.Claims(object{"sub": "chief"})) + "." + parts[2],
+			oidc.ErrInvalid},
 		{"zero signature", parts[0] + "." + parts[1] + "." + strings.Repeat("A", 86), oidc.ErrInvalid},
 
 		{"other issuer", with(object{"iss": other.URL}), oidc.ErrInvalid},
@@ -88,7 +92,8 @@ func testAttacks(t *testing.T, house *trial, other *oidctest.Provider) {
 		{"other audience", with(object{"aud": "account"}), oidc.ErrInvalid},
 		{"beginning of the audience", with(object{"aud": "pulsegate2"}), oidc.ErrInvalid},
 		{"no audience", with(object{"aud": nil}), oidc.ErrInvalid},
-		{"several audiences, no client named", with(object{"aud": []string{"account", "pulsegate"}, "azp": nil}), oidc.ErrInvalid},
+		{"several audiences, no client named", with(object{"aud": []string{"account", "pulsegate"}, "azp": nil}),
+			oidc.ErrInvalid},
 		{"other client", with(object{"azp": "shop"}), oidc.ErrInvalid},
 		{"other client_id", with(object{"client_id": "shop"}), oidc.ErrInvalid},
 		{"other appid", with(object{"appid": "shop"}), oidc.ErrInvalid},
@@ -112,7 +117,8 @@ func testAttacks(t *testing.T, house *trial, other *oidctest.Provider) {
 		{"twice in an object", raw(`"realm_access":{"roles":[],"roles":["admin"]}`), oidc.ErrInvalid},
 		{"twice, but for the case", raw(`"Exp":4102444800`), oidc.ErrInvalid},
 		{"twice, but for the case of Unicode", raw(`"iſs":"https://else.example"`), oidc.ErrInvalid},
-		{"algorithm twice", oidctest.Part(`{"alg":"none","alg":"ES256","kid":"es"}`) + "." + parts[1] + "." + parts[2], oidc.ErrInvalid},
+		{"algorithm twice", oidctest.Part(`{"alg":"none","alg":"ES256","kid":"es"}`) + "." + parts[1] + "." + parts[2],
+			oidc.ErrInvalid},
 		{"invalid UTF-8", raw("\"x\":\"\xff\""), oidc.ErrInvalid},
 		{"not an object", house.Sign("es", nil, `[]`), oidc.ErrInvalid},
 		{"not JSON", house.Sign("es", nil, `{`), oidc.ErrInvalid},
@@ -129,7 +135,8 @@ func testAttacks(t *testing.T, house *trial, other *oidctest.Provider) {
 		{"ID token of Keycloak", with(object{"typ": "ID"}), oidc.ErrInvalid},
 		{"refresh token of Keycloak", with(object{"typ": "Refresh"}), oidc.ErrInvalid},
 		{"logout token", house.Sign("es", object{"typ": "logout+jwt"}, claims), oidc.ErrInvalid},
-		{"logout token, by its claim", with(object{"events": object{"http://schemas.openid.net/event/backchannel-logout": object{}}}), oidc.ErrInvalid},
+		{"logout token, by its claim",
+			with(object{"events": object{"http://schemas.openid.net/event/backchannel-logout": object{}}}), oidc.ErrInvalid},
 		{"token bound to a key", with(object{"cnf": object{"jkt": "x"}}), oidc.ErrInvalid},
 
 		{"empty", "", oidc.ErrMalformed},
@@ -139,7 +146,8 @@ func testAttacks(t *testing.T, house *trial, other *oidctest.Provider) {
 		{"space", good + " ", oidc.ErrMalformed},
 		{"line break in a part", strings.Replace(good, ".", "\n.", 1), oidc.ErrMalformed},
 		{"padding", good + "==", oidc.ErrMalformed},
-		{"signature in JSON", `{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`, oidc.ErrMalformed},
+		{"signature in JSON", `{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`,
+			oidc.ErrMalformed},
 		{"largest", with(object{"x": strings.Repeat("x", 5_500)}), nil},
 		{"huge", with(object{"x": strings.Repeat("x", 6_100)}), oidc.ErrMalformed},
 		{"10 MB", strings.Repeat("a", 10<<20), oidc.ErrMalformed},
@@ -198,14 +206,16 @@ rights = ["admin"]
 		{"group", nil, read, "", "ward3-"},
 		{"first of two", object{"realm_access": object{"roles": []string{"chief"}}}, read, "", "ward3-"},
 		{"path", object{"groups": nil, "realm_access": object{"roles": []string{"x", "chief"}}}, read | token.Admin, "", ""},
-		{"name with a dot is no path", object{"groups": nil, "azp": nil, "realm_access": object{"roles": "dotted"}}, none, "", ""},
+		{"name with a dot is no path", object{"groups": nil, "azp": nil, "realm_access": object{"roles": "dotted"}},
+			none, "", ""},
 		{"name with a dot", object{"groups": nil, "azp": nil, "realm_access.roles": "dotted"}, token.Admin, "", ""},
 		{"client", object{"groups": "other"}, token.Write, "bed-7", ""},
 		{"subjects", object{"groups": nil, "azp": nil, "role": "relative"}, token.ReadSubjects, "", ""},
 		{"text is not part of a text", object{"groups": "ward-3-nurses-former", "azp": nil}, none, "", ""},
 		{"case", object{"groups": "Ward-3-nurses", "azp": nil}, none, "", ""},
 		{"not a text", object{"groups": nil, "azp": nil, "email_verified": true}, none, "", ""},
-		{"path through a list", object{"groups": nil, "azp": nil, "realm_access": []object{{"roles": "chief"}}}, none, "", ""},
+		{"path through a list", object{"groups": nil, "azp": nil, "realm_access": []object{{"roles": "chief"}}},
+			none, "", ""},
 		{"nothing", object{"groups": nil, "azp": nil}, none, "", ""},
 	} {
 		principal, err := p.Verify(house.Token(tt.claims))
@@ -224,7 +234,8 @@ rights = ["admin"]
 			t.Errorf("%s: rights %v of %q, want %v of %q", tt.name, rights, gateway, tt.rights, tt.gateway)
 		}
 		device, err := vitals.ParseName([]byte(tt.devices + "x"))
-		if err != nil || principal.CoversAll() != (tt.devices == "" && tt.name != "subjects") || principal.Covers(&device) != (tt.name != "subjects") {
+		if err != nil || principal.CoversAll() != (tt.devices == "" && tt.name != "subjects") ||
+			principal.Covers(&device) != (tt.name != "subjects") {
 			t.Errorf("%s: covers all: %v, %s: %v", tt.name, principal.CoversAll(), device, principal.Covers(&device))
 		}
 		if got, want := principal.Actor(), "oidc:nurse-1 "+house.URL; got != want {
@@ -271,7 +282,8 @@ func TestPersonRate(t *testing.T) {
 	try(t, err)
 	defer p.Close()
 	principal := func(claims object) (principal *token.Principal) {
-		polltest.Until(t, "the keys are known", func() bool { principal, err = p.Verify(house.Token(claims)); return err == nil })
+		polltest.Until(t, "the keys are known",
+			func() bool { principal, err = p.Verify(house.Token(claims)); return err == nil })
 		return principal
 	}
 	now := time.Now()

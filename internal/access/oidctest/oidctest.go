@@ -57,8 +57,8 @@ type Provider struct {
 // firstKey returns the first RSA key of every provider: to make one takes a tenth of a second.
 var firstKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
-// New starts a provider with the keys "es", "ed" and "rs", which are of the algorithms ES256, EdDSA and RS256. Providers
-// share "rs" until they are rotated. It is closed at the end of the test.
+// New starts a provider with the keys "es", "ed" and "rs", which are of the algorithms ES256, EdDSA and RS256.
+// Providers share "rs" until they are rotated. It is closed at the end of the test.
 func New(tb testing.TB) *Provider {
 	p := &Provider{tb: tb}
 	p.Rotate("")
@@ -102,7 +102,8 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Path == "/.well-known/openid-configuration" {
 		p.write(w, Object{
-			"issuer": p.URL, "jwks_uri": p.URL + "/keys", "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token",
+			"issuer": p.URL, "jwks_uri": p.URL + "/keys", "authorization_endpoint": p.URL + "/authorize",
+			"token_endpoint":       p.URL + "/token",
 			"end_session_endpoint": p.URL + "/end",
 			// As a hostile or careless provider states them.
 			"id_token_signing_alg_values_supported": []string{"none", "HS256", "RS256", "ES256", "EdDSA"},
@@ -143,7 +144,8 @@ func (p *Provider) write(w http.ResponseWriter, v any) {
 func JWK(id string, key crypto.PublicKey) Object {
 	switch key := key.(type) {
 	case *rsa.PublicKey:
-		return Object{"kty": "RSA", "kid": id, "use": "sig", "alg": "RS256", "n": encode(key.N.Bytes()), "e": encode(big.NewInt(int64(key.E)).Bytes())}
+		return Object{"kty": "RSA", "kid": id, "use": "sig", "alg": "RS256", "n": encode(key.N.Bytes()),
+			"e": encode(big.NewInt(int64(key.E)).Bytes())}
 	case *ecdsa.PublicKey:
 		point, err := key.Bytes()
 		if err != nil {
@@ -179,7 +181,8 @@ func (p *Provider) Token(others Object) string { return p.Sign("es", nil, p.Clai
 func (p *Provider) Sign(keyID string, others Object, claims any) string {
 	p.tb.Helper()
 	key := p.Key(keyID)
-	header := Object{"alg": map[string]string{"es": "ES256", "ed": "EdDSA", "rs": "RS256"}[keyID[:2]], "kid": keyID, "typ": "JWT"}
+	header := Object{"alg": map[string]string{"es": "ES256", "ed": "EdDSA", "rs": "RS256"}[keyID[:2]], "kid": keyID,
+		"typ": "JWT"}
 	maps.Copy(header, others)
 	maps.DeleteFunc(header, func(_ string, v any) bool { return v == nil })
 	text := Part(header) + "." + Part(claims)

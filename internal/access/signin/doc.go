@@ -5,7 +5,8 @@
 //   - A [Login] is of the person who used the browser that has begun the sign-in: the provider's answer must have the
 //     state, and its ID token the nonce, that belong to a secret of this browser, and the code is of
 //     no use without it (PKCE).
-//   - A login ends within [EndAfter], and a few seconds, after the provider no longer confirms the account, and when the
+//   - A login ends within [EndAfter], and a few seconds, after the provider no longer confirms the account, and when
+//     the
 //     provider has not answered for as long.
 //   - A sign-in that has begun takes no memory. At most [MaxFinishing] are finished at a time.
 //   - No error contains a token, a code or a claim.

@@ -111,8 +111,9 @@ func (f *Flow) config() (conf *oauth2.Config, endSession string, err error) {
 		return nil, "", ErrUnavailable
 	}
 	conf = &oauth2.Config{
-		ClientID: f.opt.ClientID, ClientSecret: f.opt.Secret, Endpoint: provider.Endpoint(), RedirectURL: f.opt.Page + CallbackPath,
-		Scopes: append([]string{"openid"}, f.opt.Scopes...),
+		ClientID: f.opt.ClientID, ClientSecret: f.opt.Secret, Endpoint: provider.Endpoint(),
+		RedirectURL: f.opt.Page + CallbackPath,
+		Scopes:      append([]string{"openid"}, f.opt.Scopes...),
 	}
 	conf.Endpoint.AuthStyle = oauth2.AuthStyleInParams
 	if f.opt.Secret != "" && (published.Methods == nil || slices.Contains(published.Methods, "client_secret_basic")) {
@@ -135,13 +136,15 @@ func (f *Flow) Begin(secret string) (address string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return conf.AuthCodeURL(of(secret, "state"), oauth2.S256ChallengeOption(of(secret, "verifier")), oauth2.SetAuthURLParam("nonce", of(secret, "nonce"))), nil
+	return conf.AuthCodeURL(of(secret, "state"), oauth2.S256ChallengeOption(of(secret, "verifier")),
+		oauth2.SetAuthURLParam("nonce", of(secret, "nonce"))), nil
 }
 
 // Finish returns the login of a browser with a secret that has come back from the provider with an answer.
 func (f *Flow) Finish(ctx context.Context, secret string, answer url.Values) (*Login, error) {
 	iss := answer.Get("iss") // RFC 9207
-	if secret == "" || subtle.ConstantTimeCompare([]byte(answer.Get("state")), []byte(of(secret, "state"))) != 1 || iss != "" && iss != f.opt.Provider.Issuer() {
+	if secret == "" || subtle.ConstantTimeCompare([]byte(answer.Get("state")), []byte(of(secret, "state"))) != 1 ||
+		iss != "" && iss != f.opt.Provider.Issuer() {
 		return nil, ErrState
 	}
 	if answer.Get("code") == "" {

@@ -15,7 +15,8 @@ import (
 func TestGatewayAllocs(t *testing.T) {
 	ca := certtest.New("ca")
 	pair := ca.Client("", "https://example.org/x", "pulsegate:gateway:bed-7").TLS()
-	cs := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}, VerifiedChains: [][]*x509.Certificate{{pair.Leaf, ca.Cert}}}
+	cs := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf},
+		VerifiedChains: [][]*x509.Certificate{{pair.Leaf, ca.Cert}}}
 	p := newPlace(t)
 	p.write(t, ca.Server(1))
 	write(t, p.cas, ca.PEM)

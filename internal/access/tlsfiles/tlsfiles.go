@@ -74,7 +74,8 @@ func Open(opt Options) (*Files, error) {
 		paths = append(paths, opt.ClientCAFile)
 	}
 	var err error
-	f.Follower, err = filewatch.Follow(filewatch.Options{Paths: paths, Every: opt.Every, Load: f.load, OnLoad: opt.OnChange})
+	f.Follower, err = filewatch.Follow(filewatch.Options{Paths: paths, Every: opt.Every, Load: f.load,
+		OnLoad: opt.OnChange})
 	if err != nil {
 		return nil, err
 	}

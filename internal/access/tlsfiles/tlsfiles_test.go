@@ -138,7 +138,8 @@ func TestRenewal(t *testing.T) {
 	ca, p := certtest.New("ca"), newPlace(t)
 	p.write(t, ca.Server(1))
 	reported := make(chan error, 10)
-	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, Every: 5 * time.Millisecond, OnChange: func(err error) { reported <- err }})
+	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, Every: 5 * time.Millisecond,
+		OnChange: func(err error) { reported <- err }})
 	s := serve(t, f)
 	first, err := dial(t, s.addr, trust(ca))
 	if err != nil || serial(first).Int64() != 1 {
@@ -147,7 +148,8 @@ func TestRenewal(t *testing.T) {
 
 	// The two files are replaced one after the other. A check in between finds a pair
 	// that does not match, and changes nothing.
-	second := ca.Issue(&x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(24 * time.Hour)})
+	second := ca.Issue(&x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"localhost"},
+		NotAfter: time.Now().Add(24 * time.Hour)})
 	notAfter := f.NotAfter()
 	certtest.Write(t, p.cert, second.Cert)
 	if err := <-reported; err == nil || !strings.Contains(err.Error(), p.key) {
@@ -177,7 +179,8 @@ func TestGateway(t *testing.T) {
 	p.write(t, ca.Server(1))
 	write(t, p.cas, clients.PEM)
 	optional := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas}))
-	required := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true}))
+	required := serve(t,
+		open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true}))
 	serverOnly := clients.Server(5).TLS()
 	const noName = "the client's certificate does not name exactly one gateway"
 	for _, tt := range []struct {
@@ -188,10 +191,14 @@ func TestGateway(t *testing.T) {
 	}{
 		{"none", nil, "the client presented no verified certificate", ""},
 		{"a common name", []tls.Certificate{clients.Client("bed-7").TLS()}, "bed-7", "bed-7"},
-		{"a URI", []tls.Certificate{clients.Client("bed-7", "https://example.org/x", "pulsegate:gateway:bed-8").TLS()}, "bed-8", "bed-8"},
-		{"a URI alone", []tls.Certificate{clients.Client("", "pulsegate:gateway:ward:2_a.b-c").TLS()}, "ward:2_a.b-c", "ward:2_a.b-c"},
-		{"two URIs", []tls.Certificate{clients.Client("bed-7", "pulsegate:gateway:a", "pulsegate:gateway:b").TLS()}, noName, noName},
-		{"a URI with an invalid name", []tls.Certificate{clients.Client("bed-7", "pulsegate:gateway:").TLS()}, noName, noName},
+		{"a URI", []tls.Certificate{clients.Client("bed-7", "https://example.org/x", "pulsegate:gateway:bed-8").TLS()},
+			"bed-8", "bed-8"},
+		{"a URI alone", []tls.Certificate{clients.Client("", "pulsegate:gateway:ward:2_a.b-c").TLS()}, "ward:2_a.b-c",
+			"ward:2_a.b-c"},
+		{"two URIs", []tls.Certificate{clients.Client("bed-7", "pulsegate:gateway:a", "pulsegate:gateway:b").TLS()},
+			noName, noName},
+		{"a URI with an invalid name", []tls.Certificate{clients.Client("bed-7", "pulsegate:gateway:").TLS()},
+			noName, noName},
 		{"a URI of another kind", []tls.Certificate{clients.Client("bed-7", "pulsegate:admin:a").TLS()}, noName, noName},
 		{"a URI with a query", []tls.Certificate{clients.Client("bed-7", "pulsegate:gateway:a?b").TLS()}, noName, noName},
 		{"an invalid common name", []tls.Certificate{clients.Client("Bed 7").TLS()}, noName, noName},
@@ -225,7 +232,8 @@ func TestGateway(t *testing.T) {
 func TestGatewayExpired(t *testing.T) {
 	ca := certtest.New("ca")
 	pair := ca.Client("bed-7").TLS()
-	cs := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}, VerifiedChains: [][]*x509.Certificate{{pair.Leaf, ca.Cert}}}
+	cs := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf},
+		VerifiedChains: [][]*x509.Certificate{{pair.Leaf, ca.Cert}}}
 	if name, err := tlsfiles.Gateway(cs, time.Now()); err != nil || name.String() != "bed-7" {
 		t.Errorf("valid: %q, %v", name, err)
 	}
@@ -328,7 +336,8 @@ func TestBadFiles(t *testing.T) {
 				}
 			}
 			if reported != 1 || !f.NotAfter().Equal(notAfter) {
-				t.Errorf("reported %d times, want once; the certificate is valid until %v, want %v", reported, f.NotAfter(), notAfter)
+				t.Errorf("reported %d times, want once; the certificate is valid until %v, want %v", reported,
+					f.NotAfter(), notAfter)
 			}
 			write(t, tt.path, was)
 			if err := f.Reload(); err != nil || reported != 2 {

@@ -32,14 +32,16 @@ func TestLookupAllocs(t *testing.T) {
 			value := []byte(tt.value)
 			got := testing.AllocsPerRun(1000, func() {
 				g, err := find(s, tt.value, epoch.UnixMilli())
-				if _, err2 := token.DigestOfHeader(value); !errors.Is(err, tt.want) || (err2 == nil) != (tt.want == nil || tt.want == token.ErrUnknown) {
+				if _, err2 := token.DigestOfHeader(value); !errors.Is(err, tt.want) ||
+					(err2 == nil) != (tt.want == nil || tt.want == token.ErrUnknown) {
 					t.Fatal(err, err2)
 				}
 				if err != nil {
 					return
 				}
 				gateway, before := g.Gateway(), g.Before()
-				if ok, _ := g.Allow(1, epoch); !ok || !g.Has(token.Write) || !g.Covers(&device) || gateway.IsZero() || before.IsZero() {
+				if ok, _ := g.Allow(1, epoch); !ok || !g.Has(token.Write) || !g.Covers(&device) || gateway.IsZero() ||
+					before.IsZero() {
 					t.Fatal("the access lacks something that the spec asked for")
 				}
 			})

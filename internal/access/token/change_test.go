@@ -130,7 +130,8 @@ func TestChangeFails(t *testing.T) {
 			try(t, err)
 			handedOut := false
 			keeper := token.Keeper{Path: path, Audit: tt.log}
-			made, err := keeper.Create(t.Context(), writer(t, "bed-8"), epoch, func(string) error { handedOut = true; return nil })
+			made, err := keeper.Create(t.Context(), writer(t, "bed-8"), epoch,
+				func(string) error { handedOut = true; return nil })
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || errors.Is(err, token.ErrUncertain) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
@@ -156,7 +157,8 @@ func TestConcurrentChanges(t *testing.T) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				made, err := keeper.Create(t.Context(), writer(t, fmt.Sprintf("bed-%d", w)), epoch, func(string) error { return nil })
+				made, err := keeper.Create(t.Context(), writer(t, fmt.Sprintf("bed-%d", w)), epoch,
+					func(string) error { return nil })
 				if err != nil {
 					t.Error(err)
 					return

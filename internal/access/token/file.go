@@ -95,10 +95,11 @@ func (t *Token) appendLine(dst []byte) []byte {
 // line feed.
 //
 //	pulsegate-tokens 1
-//	token sha256:DIGEST gateway=NAME rights=LIST created=TIME [expires=TIME] [devices=PREFIX] [rate=N burst=N] [subjects=LIST]
+//	token sha256:DIGEST gateway=NAME rights=LIST created=TIME [expires=TIME] [devices=PREFIX] [rate=N burst=N]
+//	    [subjects=LIST]
 //	end COUNT crc32c:CRC
 //
-// There is one line per token, in order of creation. The words of a line are in the
+// There is one line per token, shown here as two, in order of creation. The words of a line are in the
 // order shown, separated by one space. DIGEST is 64 and CRC 8 lower-case hexadecimal
 // digits, TIME is of the form 2006-01-02T15:04:05Z, LIST holds write, read, admin and relay in
 // this order. A program that does not know subjects rejects a file that has them: it would let
@@ -161,7 +162,8 @@ func checkEnd(file []byte, tokens []Token, n int) error {
 	case at > n:
 		return lineError(at, "there is text after the end line")
 	}
-	return lineError(n, "count or checksum does not match: the file was truncated, damaged or edited; change it only with pulsegate token")
+	return lineError(n,
+		"count or checksum does not match: the file was truncated, damaged or edited; change it only with pulsegate token")
 }
 
 // parseLine parses the line of a token. It leaves spellings that AppendFile would not

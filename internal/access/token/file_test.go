@@ -45,7 +45,8 @@ func tokens() *rapid.Generator[[]token.Token] {
 		if rapid.Bool().Draw(t, "bound") {
 			tok.Rights, tok.Devices = token.Read, vitals.Name{}
 			var err error
-			if tok.Subjects, err = token.MakeSubjects(rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9.-]{1,64}`), 1, token.MaxSubjects, rapid.ID).Draw(t, "subjects")); err != nil {
+			if tok.Subjects, err = token.MakeSubjects(rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9.-]{1,64}`), 1,
+				token.MaxSubjects, rapid.ID).Draw(t, "subjects")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -90,7 +91,8 @@ func sealed(lines ...string) string {
 	for _, l := range lines {
 		text += l + "\n"
 	}
-	return text + fmt.Sprintf("end %d crc32c:%08x\n", len(lines), crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli)))
+	return text + fmt.Sprintf("end %d crc32c:%08x\n", len(lines),
+		crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli)))
 }
 
 // The example in docs/tokens.md is a valid file.
@@ -107,7 +109,9 @@ func TestDocs(t *testing.T) {
 
 func TestFileForm(t *testing.T) {
 	digest := strings.Repeat("ab", 32)
-	line := "token sha256:" + digest + " gateway=bed-7 rights=write,read created=2026-11-21T10:00:00Z expires=2027-02-19T10:00:00Z devices=ppg- rate=100 burst=6000"
+	line := "token sha256:" + digest +
+		" gateway=bed-7 rights=write,read created=2026-11-21T10:00:00Z expires=2027-02-19T10:00:00Z devices=ppg- " +
+		"rate=100 burst=6000"
 	got, err := token.Parse([]byte(sealed(line)))
 	try(t, err)
 	want := token.Token{
@@ -141,8 +145,10 @@ func TestFileForm(t *testing.T) {
 		{"digest in capitals", sealed(strings.ReplaceAll(minimal, "ab", "AB")), "line 2: the digest"},
 		{"two spaces", sealed(strings.Replace(minimal, " rights", "  rights", 1)), "line 2"},
 		{"a space at the end", sealed(minimal + " "), "line 2"},
-		{"another order", sealed("token sha256:" + digest + " rights=read gateway=g created=2026-11-21T10:00:00Z"), "line 2: it is not written as"},
-		{"rights in another order", sealed(strings.Replace(line, "write,read", "read,write", 1)), "line 2: it is not written as"},
+		{"another order", sealed("token sha256:" + digest + " rights=read gateway=g created=2026-11-21T10:00:00Z"),
+			"line 2: it is not written as"},
+		{"rights in another order", sealed(strings.Replace(line, "write,read", "read,write", 1)),
+			"line 2: it is not written as"},
 		{"rights twice", sealed(strings.Replace(line, "write,read", "read,read", 1)), "line 2: the value of rights"},
 		{"an unknown right", sealed(strings.Replace(line, "write,read", "root", 1)), "line 2: the value of rights"},
 		{"an unknown key", sealed(minimal + " color=red"), "line 2: it has an unknown key"},
@@ -199,9 +205,13 @@ func TestReadFile(t *testing.T) {
 // spelling.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(sealed()))
-	f.Add([]byte(sealed("token sha256:" + strings.Repeat("ab", 32) + " gateway=g rights=read created=2026-11-21T10:00:00Z")))
-	f.Add([]byte(sealed("token sha256:"+strings.Repeat("01", 32)+" gateway=bed-7 rights=write,read,admin created=2026-11-21T10:00:00Z expires=2027-02-19T10:00:00Z rate=100 burst=6000",
-		"token sha256:"+strings.Repeat("23", 32)+" gateway=w rights=read created=1970-01-01T00:00:00Z devices=ppg-")))
+	f.Add([]byte(sealed("token sha256:" + strings.Repeat("ab", 32) +
+		" gateway=g rights=read created=2026-11-21T10:00:00Z")))
+	f.Add([]byte(
+		sealed("token sha256:"+strings.Repeat("01",
+			32)+" gateway=bed-7 rights=write,read,admin created=2026-11-21T10:00:00Z expires=2027-02-19T10:00:00Z "+
+			"rate=100 burst=6000",
+			"token sha256:"+strings.Repeat("23", 32)+" gateway=w rights=read created=1970-01-01T00:00:00Z devices=ppg-")))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		// Correct the checksum, so that the fuzzer gets past it.
 		if i := bytes.LastIndex(bytes.TrimSuffix(file, []byte("\n")), []byte("\n")); i >= 0 {

@@ -55,7 +55,8 @@ func (k *Keeper) Create(ctx context.Context, t Token, now time.Time, handOut fun
 	text := ""
 	made, err := k.change(ctx, audit.TokenCreated, func(tokens []Token) (next, made []Token, err error) {
 		if len(tokens) == MaxTokens {
-			return nil, nil, fmt.Errorf("%w: the file already has the maximum of %d tokens; revoke expired ones", ErrInvalid, MaxTokens)
+			return nil, nil, fmt.Errorf("%w: the file already has the maximum of %d tokens; revoke expired ones",
+				ErrInvalid, MaxTokens)
 		}
 		for text == "" || hasID(tokens, t.ID()) {
 			text = newText()
@@ -108,7 +109,8 @@ func (k *Keeper) Revoke(ctx context.Context, which func(*Token) bool, ids ...ID)
 // change replaces the tokens in the file with the result of edit, which also returns the
 // tokens to record with event. Unless the file is unchanged, change returns these too.
 // Changes are serialized across processes.
-func (k *Keeper) change(ctx context.Context, event audit.Event, edit func([]Token) (next, changed []Token, err error)) ([]Token, error) {
+func (k *Keeper) change(ctx context.Context, event audit.Event, edit func([]Token) (next, changed []Token, err error)) (
+	[]Token, error) {
 	path := k.Path
 	// Follow a symbolic link, to replace its target and not the link.
 	if target, err := filepath.EvalSymlinks(path); err == nil {

@@ -58,7 +58,8 @@ type Bucket struct {
 	fullAt atomic.Int64
 }
 
-// NewBucket returns a full bucket. l must not be the zero Limit. start comes from the clock that is later passed to Take.
+// NewBucket returns a full bucket. l must not be the zero Limit. start comes from the clock that is later passed to
+// Take.
 func NewBucket(l Limit, start time.Time) *Bucket {
 	return newBucket(time.Second/time.Duration(l.PerSecond), l.Burst, start)
 }

@@ -50,8 +50,9 @@ func NewPrincipal(who Identity, spec *Token, opt *Options, start time.Time, was 
 // budgets is kept, and that of its limiter if the limit is the same.
 func (t *Token) principal(opt *Options, start time.Time, was *Principal) Principal {
 	p := Principal{
-		id: t.ID(), gateway: t.Gateway, devices: t.Devices, before: Before(t.Devices), rights: t.Rights, subjects: t.Subjects.List(),
-		limit: cmp.Or(t.Limit, opt.DefaultLimit),
+		id: t.ID(), gateway: t.Gateway, devices: t.Devices, before: Before(t.Devices), rights: t.Rights,
+		subjects: t.Subjects.List(),
+		limit:    cmp.Or(t.Limit, opt.DefaultLimit),
 	}
 	if was != nil {
 		p.budgets = was.budgets

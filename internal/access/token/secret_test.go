@@ -28,7 +28,8 @@ func TestTypingErrors(t *testing.T) {
 			if byte(c) == sample[i] {
 				continue
 			}
-			if _, err := token.DigestOf(sample[:i] + string([]byte{byte(c)}) + sample[i+1:]); !errors.Is(err, token.ErrMalformed) {
+			if _, err := token.DigestOf(sample[:i] + string([]byte{byte(c)}) + sample[i+1:]); !errors.Is(err,
+				token.ErrMalformed) {
 				t.Errorf("byte %d replaced by %#x: got %v, want ErrMalformed", i, c, err)
 			}
 		}
@@ -52,9 +53,12 @@ func TestTypingErrors(t *testing.T) {
 // spelling of a token.
 func FuzzHeader(f *testing.F) {
 	for _, value := range []string{
-		"Bearer " + sample, "bearer " + sample, "bEARER   " + sample, "", " ", "Bearer", "Bearer ", "Bearer pgt_", "Bearer" + sample, "Bearer\t" + sample,
-		" Bearer " + sample, "Bearer " + sample + " ", "Bearer " + sample + ", Bearer " + sample, "Basic " + sample, "Basic dXNlcjpwYXNz", "\x02earer " + sample,
-		sample, "Bearer " + sample[:50] + "\r\n", "Bearer " + sample[:30] + "\n" + sample[31:], "Bearer " + strings.Replace(sample, "pgt_", "PGT_", 1),
+		"Bearer " + sample, "bearer " + sample, "bEARER   " + sample, "", " ", "Bearer", "Bearer ", "Bearer pgt_", "Bearer" +
+			sample, "Bearer\t" + sample,
+		" Bearer " + sample, "Bearer " + sample + " ", "Bearer " + sample + ", Bearer " + sample, "Basic " + sample,
+		"Basic dXNlcjpwYXNz", "\x02earer " + sample,
+		sample, "Bearer " + sample[:50] + "\r\n", "Bearer " + sample[:30] + "\n" + sample[31:], "Bearer " +
+			strings.Replace(sample, "pgt_", "PGT_", 1),
 	} {
 		f.Add([]byte(value))
 	}

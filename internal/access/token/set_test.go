@@ -60,7 +60,8 @@ func TestLookup(t *testing.T) {
 	}{
 		{"a writer", "Bearer " + text, epoch, nil, made.ID(), "bed-7", token.Write},
 		{"a reader", "Bearer " + other, epoch, nil, otherMade.ID(), "ward", token.Read},
-		{"a moment before the end", "Bearer " + text, expiring.Expires.Add(-time.Millisecond), nil, made.ID(), "bed-7", token.Write},
+		{"a moment before the end", "Bearer " + text, expiring.Expires.Add(-time.Millisecond), nil, made.ID(), "bed-7",
+			token.Write},
 		{"at the end", "Bearer " + text, expiring.Expires, token.ErrExpired, token.ID{}, "", 0},
 		{"without an end", "Bearer " + other, epoch.AddDate(500, 0, 0), nil, otherMade.ID(), "ward", token.Read},
 		{"unknown", "Bearer " + sample, epoch, token.ErrUnknown, token.ID{}, "", 0},
@@ -97,9 +98,11 @@ func TestLookupComparesAll(t *testing.T) {
 	for i := len(token.ID{}); i < len(digest); i++ {
 		near := digest
 		near[i] ^= 1
-		file := token.AppendFile(nil, []token.Token{{Digest: near, Gateway: name(t, "g"), Rights: token.Write, Created: epoch}})
+		file := token.AppendFile(nil,
+			[]token.Token{{Digest: near, Gateway: name(t, "g"), Rights: token.Write, Created: epoch}})
 		try(t, os.WriteFile(path, file, 0o600))
-		if g, err := find(open(t, path, token.Options{}), "Bearer "+sample, 0); !errors.Is(err, token.ErrUnknown) || g.Has(token.Write) {
+		if g, err := find(open(t, path, token.Options{}), "Bearer "+sample, 0); !errors.Is(err, token.ErrUnknown) ||
+			g.Has(token.Write) {
 			t.Errorf("a digest that differs in byte %d only: %v", i, err)
 		}
 	}

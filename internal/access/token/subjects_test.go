@@ -85,8 +85,10 @@ func TestBound(t *testing.T) {
 	} {
 		a, err := find(set, "Bearer "+tt.text, now.UnixMilli())
 		try(t, err)
-		if a.Has(token.Read) != tt.read || a.Has(token.ReadSubjects) != tt.subjects || a.CoversSubject("P-1") != tt.of1 || a.CoversSubject("P-3") != tt.of3 {
-			t.Errorf("%s: reads %t, reads subjects %t, covers P-1 %t, P-3 %t", tt.what, a.Has(token.Read), a.Has(token.ReadSubjects), a.CoversSubject("P-1"), a.CoversSubject("P-3"))
+		if a.Has(token.Read) != tt.read || a.Has(token.ReadSubjects) != tt.subjects || a.CoversSubject("P-1") != tt.of1 ||
+			a.CoversSubject("P-3") != tt.of3 {
+			t.Errorf("%s: reads %t, reads subjects %t, covers P-1 %t, P-3 %t", tt.what, a.Has(token.Read),
+				a.Has(token.ReadSubjects), a.CoversSubject("P-1"), a.CoversSubject("P-3"))
 		}
 		if bound := tt.what == "bound"; a.Bound() != bound || a.Covers(&device) == bound || a.CoversAll() == bound {
 			t.Errorf("%s: bound %t, covers a device %t, all %t", tt.what, a.Bound(), a.Covers(&device), a.CoversAll())

@@ -78,11 +78,12 @@ func TestClockAndRetention(t *testing.T) {
 		var mu sync.Mutex // guards wrong
 		var wrong time.Duration
 		store := fleetStore{storetest.NewMemory()}
-		r := &admin.Retention{Store: store, Keep: keep, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			return time.Now().Add(wrong)
-		}}
+		r := &admin.Retention{Store: store, Keep: keep, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Now: func() time.Time {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Now().Add(wrong)
+			}}
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		running.Go(func() { r.Run(ctx) })
@@ -96,7 +97,8 @@ func TestClockAndRetention(t *testing.T) {
 				if i == 0 {
 					now = now.Add(3 * 365 * day)
 				}
-				e := &storage.Entry{Reading: &vitals.Reading{Device: name, TimeUnixMs: now.UnixMilli()}, ReceivedUnixMs: now.UnixMilli()}
+				e := &storage.Entry{Reading: &vitals.Reading{Device: name, TimeUnixMs: now.UnixMilli()},
+					ReceivedUnixMs: now.UnixMilli()}
 				e.Reading.Values.Set(vitals.HeartRate, 6000)
 				try(t, store.Append([]*storage.Entry{e}))
 				if i > 0 {
@@ -126,7 +128,8 @@ func TestClockAndRetention(t *testing.T) {
 		for begun := time.Now(); time.Since(begun) < 40*day; {
 			if random.IntN(8) == 0 {
 				mu.Lock()
-				wrong = []time.Duration{0, time.Minute, -time.Minute, 2 * day, -2 * day, 10 * 365 * day, -10 * 365 * day}[random.IntN(7)]
+				wrong = []time.Duration{0, time.Minute, -time.Minute, 2 * day, -2 * day, 10 * 365 * day,
+					-10 * 365 * day}[random.IntN(7)]
 				mu.Unlock()
 			}
 			send()

@@ -95,7 +95,8 @@ func (h *Handler) Backup(w http.ResponseWriter, r *http.Request) {
 	}()
 	// Record before sending the first byte: a backup that cannot be recorded must not
 	// be sent.
-	if err := h.opt.Record(audit.Record{Event: audit.BackedUp, Actor: h.opt.Actor(r.Context()), Peer: gate.PeerOf(r).PeerAddr()}); err != nil {
+	if err := h.opt.Record(audit.Record{Event: audit.BackedUp, Actor: h.opt.Actor(r.Context()),
+		Peer: gate.PeerOf(r).PeerAddr()}); err != nil {
 		h.opt.Log.Error("a backup cannot be recorded in the audit log", "error", err)
 		h.opt.Problems.ReadFailed.Write(w, r, "The backup could not be recorded in the audit log.")
 		return
@@ -136,8 +137,8 @@ type eraseRequest struct {
 	DryRun bool `json:"dry_run"` // of a Correction: erase nothing, and say what would be
 }
 
-// corrects returns a field of a Correction that the request has, or "" if it is about everything. One that is given, but
-// empty, counts, and is a FieldError: it must not widen the erasure.
+// corrects returns a field of a Correction that the request has, or "" if it is about everything. One that is given,
+// but empty, counts, and is a FieldError: it must not widen the erasure.
 func (r *eraseRequest) corrects(body []byte) (field string, err error) {
 	var given map[string]jsontext.Value
 	if err := json.Unmarshal(body, &given); err != nil {
@@ -186,7 +187,8 @@ const eraseForm = `{"device":"..."}, {"subject":"..."} or {"device":"...","from"
 // Erase erases the device named in the body, {"device":"ppg-000123"}, what was measured of a
 // subject, {"subject":"P-17"}, or values of a device:
 //
-//	{"device":"ppg-000123","from":"2026-11-21T08:00:00Z","to":"2026-11-21T09:00:00Z","signs":["spo2_pct"],"gateway":"ward-3"}
+//	{"device":"ppg-000123","from":"2026-11-21T08:00:00Z","to":"2026-11-21T09:00:00Z",
+//	 "signs":["spo2_pct"],"gateway":"ward-3"}
 //
 // With "dry_run":true, it erases nothing, and answers with the number of readings of each gateway.
 func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
@@ -227,7 +229,8 @@ func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	var recordErr error
 	e, err := h.opt.Erase(device, func(e storage.Erasure) error {
-		recordErr = h.opt.Record(audit.Record{Event: audit.Erased, Device: device, Count: e.Readings, Actor: actor, Peer: gate.PeerOf(r).PeerAddr()})
+		recordErr = h.opt.Record(audit.Record{Event: audit.Erased, Device: device, Count: e.Readings, Actor: actor,
+			Peer: gate.PeerOf(r).PeerAddr()})
 		return recordErr
 	})
 	if recordErr != nil {

@@ -117,7 +117,8 @@ func TestBackup(t *testing.T) {
 	if f.closed != 1 {
 		t.Errorf("the copy was closed %d times, want once", f.closed)
 	}
-	if len(f.recorded) != 1 || f.recorded[0].Event != audit.BackedUp || f.recorded[0].Actor != "token:abc" || !f.recorded[0].Peer.IsLoopback() {
+	if len(f.recorded) != 1 || f.recorded[0].Event != audit.BackedUp || f.recorded[0].Actor != "token:abc" ||
+		!f.recorded[0].Peer.IsLoopback() {
 		t.Errorf("recorded: %+v", f.recorded)
 	}
 }
@@ -150,7 +151,8 @@ func TestBackupOldHTTP(t *testing.T) {
 	try(t, err)
 	answer, err := io.ReadAll(conn)
 	try(t, err)
-	if text := string(answer); !strings.Contains(text, " 426 ") || !strings.Contains(text, "#old-http") || len(f.recorded) != 0 {
+	if text := string(answer); !strings.Contains(text, " 426 ") || !strings.Contains(text, "#old-http") ||
+		len(f.recorded) != 0 {
 		t.Errorf("the answer is %s, recorded: %+v", text, f.recorded)
 	}
 }
@@ -159,7 +161,8 @@ func TestBackupNotRecorded(t *testing.T) {
 	f := newFixture(t)
 	f.recordErr = errors.New("no space left")
 	_, _, err := f.fetch(t)
-	if problem, ok := errors.AsType[*transfer.Problem](err); !ok || problem.Status != 500 || !strings.Contains(problem.Detail, "audit log") {
+	if problem, ok := errors.AsType[*transfer.Problem](err); !ok || problem.Status != 500 ||
+		!strings.Contains(problem.Detail, "audit log") {
 		t.Errorf("got %v, want 500 about the audit log", err)
 	}
 	if f.closed != 1 {
@@ -182,7 +185,8 @@ func TestErase(t *testing.T) {
 	}
 	f.recordErr = errors.New("no space left")
 	_, err = f.client.Erase(t.Context(), "ppg-1")
-	if problem, ok := errors.AsType[*transfer.Problem](err); !ok || !strings.HasSuffix(problem.Type, "#erasure-unfinished") || !strings.Contains(problem.Detail, "is erased") {
+	if problem, ok := errors.AsType[*transfer.Problem](err); !ok ||
+		!strings.HasSuffix(problem.Type, "#erasure-unfinished") || !strings.Contains(problem.Detail, "is erased") {
 		t.Errorf("when it cannot be recorded: %v, want 500 with that detail", err)
 	}
 }
@@ -191,7 +195,8 @@ func TestErase(t *testing.T) {
 func TestEraseRest(t *testing.T) {
 	for none, want := range map[bool]string{
 		false: `{"device":"ppg-1","erased":7}`,
-		true:  `{"device":"ppg-1","erased":0,"detail":"No readings were stored. Remains of earlier readings in its files are removed."}`,
+		true: `{"device":"ppg-1","erased":0,"detail":"No readings were stored. Remains of earlier readings in its files ` +
+			`are removed."}`,
 	} {
 		f := newFixture(t)
 		f.none = none

@@ -97,11 +97,15 @@ func (r *Retention) Collect(ch chan<- prometheus.Metric) {
 	if !status.LastDone.IsZero() {
 		last = float64(status.LastDone.UnixMilli()) / 1000
 	}
-	to.Gauge("pulsegate_retention_last_run_timestamp_seconds", "Unix time of the last completed removal of old readings. 0 before the first one.", last)
-	to.Counter("pulsegate_retention_failures_total", "Runs that failed to remove all old readings.", float64(status.Failed))
+	to.Gauge("pulsegate_retention_last_run_timestamp_seconds",
+		"Unix time of the last completed removal of old readings. 0 before the first one.", last)
+	to.Counter("pulsegate_retention_failures_total", "Runs that failed to remove all old readings.",
+		float64(status.Failed))
 	oneIf := map[bool]float64{true: 1}
-	for reason, is := range map[string]bool{"clock_set": status.Held.ClockSet, "clock_ahead": status.Held.ClockAhead, "too_many": status.Held.TooMany} {
-		to.Gauge("pulsegate_retention_held", "1 while fewer readings are removed than are due, by reason.", oneIf[is], "reason", reason)
+	for reason, is := range map[string]bool{"clock_set": status.Held.ClockSet, "clock_ahead": status.Held.ClockAhead,
+		"too_many": status.Held.TooMany} {
+		to.Gauge("pulsegate_retention_held", "1 while fewer readings are removed than are due, by reason.", oneIf[is],
+			"reason", reason)
 	}
 }
 
@@ -130,7 +134,8 @@ func (r *Retention) Run(ctx context.Context) {
 		elapsed, shown := time.Since(begun), r.now().Sub(wall)
 		begun, wall = time.Now(), r.now()
 		if set := (shown - elapsed).Abs(); set > r.Every() {
-			r.Log.Warn("the clock was set: no readings are removed until it has run steadily for a while", "by", shown-elapsed, "for", r.settle())
+			r.Log.Warn("the clock was set: no readings are removed until it has run steadily for a while", "by", shown-elapsed,
+				"for", r.settle())
 			r.hold(Held{ClockSet: true})
 			timer.Reset(r.settle())
 			continue
@@ -195,16 +200,21 @@ func (r *Retention) once(ctx context.Context) error {
 	before := trusted.Add(-r.Keep)
 	x, err := r.Store.Expire(ctx, before.UnixMilli(), max(stored/runShare, runReadings))
 	if x.Readings > 0 {
-		r.Log.Info("old readings removed", "readings", x.Readings, "devices", x.Devices, "before", before.UTC(), "took", time.Since(begun))
+		r.Log.Info("old readings removed", "readings", x.Readings, "devices", x.Devices, "before", before.UTC(), "took",
+			time.Since(begun))
 	}
 	held := Held{ClockAhead: now.Sub(trusted) > r.Keep/lateShare, TooMany: x.More}
 	was := r.hold(held)
 	if held.ClockAhead && !was.ClockAhead {
-		r.Log.Warn("nearly all devices are silent, or the clock is ahead of theirs: readings are kept longer than configured, in case the clock is wrong",
+		r.Log.Warn(
+			"nearly all devices are silent, or the clock is ahead of theirs: readings are kept longer than configured, in "+
+				"case the clock is wrong",
 			"clock", now.UTC(), "trusted", trusted.UTC())
 	}
 	if held.TooMany && !was.TooMany {
-		r.Log.Warn("a large part of the stored readings is too old: one run removes a tenth at most, in case the clock is wrong", "before", before.UTC())
+		r.Log.Warn(
+			"a large part of the stored readings is too old: one run removes a tenth at most, in case the clock is wrong",
+			"before", before.UTC())
 	}
 	return err
 }

@@ -109,7 +109,8 @@ func TestRetentionClock(t *testing.T) {
 				log, status := run(e, keep, 3*day, func() time.Time { return time.Now().Add(ahead) })
 				for _, before := range e.before {
 					if got, want := begun.Sub(before), keep-keep/40; got < want || got > want+time.Millisecond {
-						t.Errorf("keep %v, %d devices: readings %v older than the newest one were removed, want %v", keep, devices, got, want)
+						t.Errorf("keep %v, %d devices: readings %v older than the newest one were removed, want %v", keep,
+							devices, got, want)
 					}
 				}
 				if len(e.before) < 3 || !status.Held.ClockAhead || strings.Count(log, "the clock is ahead of theirs") != 1 {

@@ -30,7 +30,8 @@ type assignment struct {
 }
 
 func assignmentOf(a *storage.Assignment) assignment {
-	text := assignment{Device: a.Device.String(), Subject: string(a.Subject), From: formatTime(a.FromUnixMs), By: a.By.String()}
+	text := assignment{Device: a.Device.String(), Subject: string(a.Subject), From: formatTime(a.FromUnixMs),
+		By: a.By.String()}
 	if a.ToUnixMs != storage.OpenEnd {
 		text.To = formatTime(a.ToUnixMs)
 	}
@@ -132,7 +133,8 @@ func (h *Handler) End(w http.ResponseWriter, r *http.Request) {
 	// before the end is stored, there is nothing to end.
 	all, err := h.opt.Subjects.DeviceAssignments(r.Context(), a.Device)
 	if err == nil {
-		if i := slices.IndexFunc(all, func(known storage.Assignment) bool { return known.FromUnixMs == a.FromUnixMs }); i >= 0 {
+		if i := slices.IndexFunc(all, func(known storage.Assignment) bool { return known.FromUnixMs == a.FromUnixMs }); i >=
+			0 {
 			a.Subject = all[i].Subject
 		}
 		err = a.AdmitEnd(all)
@@ -145,7 +147,8 @@ func (h *Handler) End(w http.ResponseWriter, r *http.Request) {
 }
 
 // change makes a change of an assignment, and answers with the assignment.
-func (h *Handler) change(w http.ResponseWriter, r *http.Request, event audit.Event, a storage.Assignment, do func(context.Context, storage.Assignment) error) {
+func (h *Handler) change(w http.ResponseWriter, r *http.Request, event audit.Event, a storage.Assignment,
+	do func(context.Context, storage.Assignment) error) {
 	record := audit.Record{Event: event, Actor: h.opt.Actor(r.Context()), Peer: gate.PeerOf(r).PeerAddr()}
 	err := Change(h.opt.Record, h.opt.Log, record, a, func() error {
 		a.ChangedUnixMs = time.Now().UnixMilli()
@@ -166,7 +169,8 @@ var ErrNotRecorded = errors.New("the change cannot be recorded in the audit log"
 
 // Change records a change of an assignment and calls do to make it. The record comes first, so that no change is
 // without one; a change that then fails is recorded as failed. r has the event, the actor and the peer.
-func Change(record func(audit.Record) error, log *slog.Logger, r audit.Record, a storage.Assignment, do func() error) error {
+func Change(record func(audit.Record) error, log *slog.Logger, r audit.Record, a storage.Assignment,
+	do func() error) error {
 	r = AssignmentRecord(r, &a)
 	if err := record(r); err != nil {
 		log.Error("a change of an assignment cannot be recorded in the audit log", "device", a.Device, "error", err)
@@ -176,7 +180,8 @@ func Change(record func(audit.Record) error, log *slog.Logger, r audit.Record, a
 	if err != nil {
 		r.Event = audit.SubjectFailed
 		if err := record(r); err != nil {
-			log.Error("the failure of a change of an assignment cannot be recorded in the audit log", "device", a.Device, "error", err)
+			log.Error("the failure of a change of an assignment cannot be recorded in the audit log", "device", a.Device,
+				"error", err)
 		}
 	}
 	return err
@@ -212,7 +217,8 @@ type listAnswer struct {
 // List answers with assignments, by device and beginning.
 func (h *Handler) List(w http.ResponseWriter, r *http.Request) {
 	var asked listRequest
-	if !h.read(w, r, &asked, `{"device":"..."}, {"subject":"..."} or {}, with "after":{"device":"...","from":"..."} for a further page`) {
+	if !h.read(w, r, &asked,
+		`{"device":"..."}, {"subject":"..."} or {}, with "after":{"device":"...","from":"..."} for a further page`) {
 		return
 	}
 	var after storage.AssignmentKey
@@ -285,12 +291,14 @@ func (h *Handler) assignments(ctx context.Context, after storage.AssignmentKey) 
 // during them.
 func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject storage.Subject) {
 	ctx := context.WithoutCancel(r.Context()) // it continues if the client disconnects
-	record := audit.Record{Event: audit.Erased, Subject: string(subject), Actor: h.opt.Actor(ctx), Peer: gate.PeerOf(r).PeerAddr()}
+	record := audit.Record{Event: audit.Erased, Subject: string(subject), Actor: h.opt.Actor(ctx),
+		Peer: gate.PeerOf(r).PeerAddr()}
 	answer := eraseAnswer{Subject: string(subject)}
 	begun := time.Now()
 	recorded := func(e storage.Erasure) error { return h.opt.Record(ErasedRecord(e, h.opt.Signs, record)) }
 	// This also erases assignments that a repair brings back later: see storage.Remover.
-	if _, err := h.opt.EraseAssignment(storage.Assignment{Subject: subject}, recorded); err != nil && !errors.Is(err, storage.ErrNotAssigned) {
+	if _, err := h.opt.EraseAssignment(storage.Assignment{Subject: subject}, recorded); err != nil &&
+		!errors.Is(err, storage.ErrNotAssigned) {
 		h.refuse(w, r, "erasure of a subject", err)
 		return
 	}
@@ -312,7 +320,8 @@ func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject s
 			case errors.Is(err, storage.ErrNotAssigned): // another request has erased it
 			case errors.Is(err, storage.ErrUnfinished):
 				h.opt.Log.Error("an erasure is not finished", "error", err)
-				h.opt.Problems.ErasureUnfinished.Write(w, r, "Repeat the request for the assignments that are left. It also finishes the one that was begun.")
+				h.opt.Problems.ErasureUnfinished.Write(w, r,
+					"Repeat the request for the assignments that are left. It also finishes the one that was begun.")
 				return
 			case err != nil:
 				h.refuse(w, r, "erasure of a subject", err)
@@ -323,7 +332,8 @@ func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject s
 			}
 		}
 	}
-	h.opt.Log.Info("subject erased", "assignments", answer.Assignments, "readings", answer.Erased, "took", time.Since(begun))
+	h.opt.Log.Info("subject erased", "assignments", answer.Assignments, "readings", answer.Erased, "took",
+		time.Since(begun))
 	h.answer(w, answer)
 }
 
@@ -334,7 +344,8 @@ func ErasedRecord(e storage.Erasure, signs *vitals.Signs, record audit.Record) a
 		return record
 	}
 	record.Gateway, record.Signs, record.Shared = e.Gateway, signNames(e.Signs, signs), e.Shared
-	return AssignmentRecord(record, &storage.Assignment{Device: e.Device, Subject: e.Subject, FromUnixMs: e.FromUnixMs, ToUnixMs: e.ToUnixMs})
+	return AssignmentRecord(record, &storage.Assignment{Device: e.Device, Subject: e.Subject, FromUnixMs: e.FromUnixMs,
+		ToUnixMs: e.ToUnixMs})
 }
 
 // signNames returns the fields of signs as an audit.Record has them: those that do not fit are counted.

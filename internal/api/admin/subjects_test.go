@@ -64,28 +64,39 @@ func TestAssignmentRequests(t *testing.T) {
 		{"first", h.Assign, first, nil, 200, `"to":"1970-01-01T00:00:00.020Z"`, []audit.Event{audit.SubjectAssigned}},
 		{"again", h.Assign, first, nil, 200, byHand(first), []audit.Event{audit.SubjectAssigned}},
 		{"touching", h.Assign, second, nil, 200, byHand(second), []audit.Event{audit.SubjectAssigned}},
-		{"overlapping", h.Assign, strings.Replace(second, ".020Z", ".019Z", 1), nil, 409, "#assigned", []audit.Event{audit.SubjectAssigned, audit.SubjectFailed}},
-		{"finer than a millisecond", h.Assign, strings.Replace(third, ".000Z", ".0001Z", 1), nil, 200, `"from":"1970-01-01T00:00:01.001Z"`, []audit.Event{audit.SubjectAssigned}},
+		{"overlapping", h.Assign, strings.Replace(second, ".020Z", ".019Z", 1), nil, 409, "#assigned",
+			[]audit.Event{audit.SubjectAssigned, audit.SubjectFailed}},
+		{"finer than a millisecond", h.Assign, strings.Replace(third, ".000Z", ".0001Z", 1), nil, 200,
+			`"from":"1970-01-01T00:00:01.001Z"`, []audit.Event{audit.SubjectAssigned}},
 		{"no device", h.Assign, strings.Replace(first, `"a"`, `""`, 1), nil, 400, `"field":"device"`, nil},
 		{"no subject", h.Assign, strings.Replace(first, "P-1", "", 1), nil, 400, `"field":"subject"`, nil},
-		{"bad subject", h.Assign, strings.Replace(first, "P-1", "P_1", 1), nil, 400, `"field":"subject","reason":"it is not 1 to 64 of`, nil},
-		{"bad from", h.Assign, strings.Replace(first, "1970-01-01T00:00:00.010Z", "1970-01-01", 1), nil, 400, `"field":"from"`, nil},
-		{"from before 1970", h.Assign, strings.Replace(first, "1970-01-01T00:00:00.010Z", "1969-12-31T23:59:59Z", 1), nil, 400, `"field":"from"`, nil},
+		{"bad subject", h.Assign, strings.Replace(first, "P-1", "P_1", 1), nil, 400,
+			`"field":"subject","reason":"it is not 1 to 64 of`, nil},
+		{"bad from", h.Assign, strings.Replace(first, "1970-01-01T00:00:00.010Z", "1970-01-01", 1), nil, 400,
+			`"field":"from"`, nil},
+		{"from before 1970", h.Assign, strings.Replace(first, "1970-01-01T00:00:00.010Z", "1969-12-31T23:59:59Z", 1), nil,
+			400, `"field":"from"`, nil},
 		{"bad to", h.Assign, strings.Replace(first, ".020Z", ".010Z", 1), nil, 400, `"field":"to"`, nil},
 		{"unknown member", h.Assign, `{"device":"a","patient":"P-1"}`, nil, 400, "#malformed-body", nil},
 		{"no JSON", h.Assign, `P-1`, nil, 400, "#malformed-body", nil},
 		{"end, no to", h.End, `{"device":"a","from":"1970-01-01T00:00:00.020Z"}`, nil, 400, `"field":"to"`, nil},
-		{"end, unknown", h.End, `{"device":"a","from":"1970-01-01T00:00:00.011Z","to":"1970-01-01T00:00:00.030Z"}`, nil, 404, "#not-assigned", nil},
-		{"end, overlapping", h.End, `{"device":"a","from":"1970-01-01T00:00:00.010Z","to":"1970-01-01T00:00:00.021Z"}`, nil, 409, "#assigned", nil},
-		{"end", h.End, `{"device":"a","from":"1970-01-01T00:00:00.020Z","to":"1970-01-01T00:00:00.030Z"}`, nil, 200, `"subject":"P-2"`, []audit.Event{audit.SubjectEnded}},
+		{"end, unknown", h.End, `{"device":"a","from":"1970-01-01T00:00:00.011Z","to":"1970-01-01T00:00:00.030Z"}`, nil, 404,
+			"#not-assigned", nil},
+		{"end, overlapping", h.End, `{"device":"a","from":"1970-01-01T00:00:00.010Z","to":"1970-01-01T00:00:00.021Z"}`, nil,
+			409, "#assigned", nil},
+		{"end", h.End, `{"device":"a","from":"1970-01-01T00:00:00.020Z","to":"1970-01-01T00:00:00.030Z"}`, nil, 200,
+			`"subject":"P-2"`, []audit.Event{audit.SubjectEnded}},
 		{"list of a device", h.List, `{"device":"a"}`, nil, 200, byHand(first) + ",", nil},
-		{"list of a subject", h.List, `{"subject":"P-1"}`, nil, 200, `{"assignments":[` + byHand(first) + `],"more":false}`, nil},
+		{"list of a subject", h.List, `{"subject":"P-1"}`, nil, 200, `{"assignments":[` + byHand(first) + `],"more":false}`,
+			nil},
 		{"a maker", h.Assign, byHand(first), nil, 400, `"field":"by"`, nil},
-		{"list after", h.List, `{"after":` + byHand(first) + `}`, nil, 200, `{"assignments":[{"device":"a","subject":"P-2"`, nil},
+		{"list after", h.List, `{"after":` + byHand(first) + `}`, nil, 200, `{"assignments":[{"device":"a","subject":"P-2"`,
+			nil},
 		{"list of both", h.List, `{"device":"a","subject":"P-1"}`, nil, 400, "#bad-parameter", nil},
 		{"erase, both", h.Erase, `{"device":"a","subject":"P-1"}`, nil, 400, "#bad-parameter", nil},
 		{"erase, unknown", h.Erase, `{"subject":"P-3"}`, nil, 404, "#not-assigned", nil},
-		{"erase", h.Erase, `{"subject":"P-1"}`, nil, 200, `{"subject":"P-1","assignments":1,"erased":0}`, []audit.Event{audit.Erased}},
+		{"erase", h.Erase, `{"subject":"P-1"}`, nil, 200, `{"subject":"P-1","assignments":1,"erased":0}`,
+			[]audit.Event{audit.Erased}},
 	} {
 		recorded, recordErr = nil, tt.fails
 		w := httptest.NewRecorder()
@@ -151,7 +162,8 @@ func TestEndOfReplaced(t *testing.T) {
 	try(t, err)
 	store := storetest.NewMemory()
 	assign := func(subject storage.Subject) {
-		try(t, store.Assign(t.Context(), storage.Assignment{Device: device, Subject: subject, FromUnixMs: 10, ToUnixMs: storage.OpenEnd}))
+		try(t, store.Assign(t.Context(), storage.Assignment{Device: device, Subject: subject, FromUnixMs: 10,
+			ToUnixMs: storage.OpenEnd}))
 	}
 	assign("P-1")
 	var recorded []audit.Record
@@ -159,7 +171,8 @@ func TestEndOfReplaced(t *testing.T) {
 		Subjects: store,
 		Record: func(r audit.Record) error {
 			if recorded = append(recorded, r); len(recorded) == 1 {
-				if _, err := store.EraseAssignment(storage.Assignment{Device: r.Device, Subject: "P-1", FromUnixMs: 10}); err != nil {
+				if _, err := store.EraseAssignment(storage.Assignment{Device: r.Device, Subject: "P-1",
+					FromUnixMs: 10}); err != nil {
 					t.Fatal(err)
 				}
 				assign("P-2")
@@ -171,14 +184,17 @@ func TestEndOfReplaced(t *testing.T) {
 		Log:      slog.New(slog.DiscardHandler),
 	})
 	w := httptest.NewRecorder()
-	h.End(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"device":"a","from":"1970-01-01T00:00:00.010Z","to":"1970-01-01T00:00:00.020Z"}`)))
+	h.End(w, httptest.NewRequest(http.MethodPost, "/",
+		strings.NewReader(`{"device":"a","from":"1970-01-01T00:00:00.010Z","to":"1970-01-01T00:00:00.020Z"}`)))
 	if w.Code != 404 || !strings.Contains(w.Body.String(), "#not-assigned") {
 		t.Errorf("%d %s, want 404", w.Code, w.Body)
 	}
-	if len(recorded) != 2 || recorded[0].Event != audit.SubjectEnded || recorded[1].Event != audit.SubjectFailed || recorded[1].Subject != "P-1" {
+	if len(recorded) != 2 || recorded[0].Event != audit.SubjectEnded || recorded[1].Event != audit.SubjectFailed ||
+		recorded[1].Subject != "P-1" {
 		t.Errorf("recorded %+v", recorded)
 	}
-	if all, err := store.DeviceAssignments(t.Context(), device); err != nil || len(all) != 1 || all[0].Subject != "P-2" || all[0].ToUnixMs != storage.OpenEnd {
+	if all, err := store.DeviceAssignments(t.Context(), device); err != nil || len(all) != 1 || all[0].Subject != "P-2" ||
+		all[0].ToUnixMs != storage.OpenEnd {
 		t.Errorf("then there are %v, %v", all, err)
 	}
 }

@@ -197,7 +197,8 @@ func (h *Handler) preview(w http.ResponseWriter, r *http.Request, e *storage.Era
 
 // notRecorded answers a request whose erasure could not be recorded.
 func (h *Handler) notRecorded(w http.ResponseWriter, r *http.Request, e storage.Erasure, err error) {
-	h.opt.Log.Error("an erasure cannot be recorded in the audit log", "device", e.Device, "readings", e.Readings, "error", err)
+	h.opt.Log.Error("an erasure cannot be recorded in the audit log", "device", e.Device, "readings", e.Readings,
+		"error", err)
 	what := "The device is"
 	if e.OfValues() {
 		what = "The values are"

@@ -65,7 +65,8 @@ func TestEraseValues(t *testing.T) {
 		status int
 		want   string // part of the answer
 	}{
-		{`{"device":"a","from":"1970-01-01T00:00:05Z","to":"1970-01-01T00:00:05Z"}`, refused, `"field":"to","reason":"it is not after from"`},
+		{`{"device":"a","from":"1970-01-01T00:00:05Z","to":"1970-01-01T00:00:05Z"}`, refused,
+			`"field":"to","reason":"it is not after from"`},
 		{`{"device":"a","from":"1970-01-01T00:00:05Z","to":"1970-01-01T00:00:04Z"}`, refused, `"field":"to"`},
 		{`{"device":"a","from":"1969-01-01T00:00:05Z","to":"1970-01-01T00:00:04Z"}`, refused, `"field":"from"`},
 		{`{"device":"a","to":"1970-01-01T00:00:05Z"}`, refused, `"field":"from"`},
@@ -74,10 +75,12 @@ func TestEraseValues(t *testing.T) {
 		{`{"device":"a","signs":["spo2_pct"]}`, refused, `"field":"from"`},
 		{`{"device":"a","dry_run":true}`, refused, `"field":"from"`},
 		{`{"device":"a",` + span + `,"signs":["spo2"]}`, refused, `"field":"signs","reason":"one of them is not a sign`},
-		{`{"device":"a",` + span + `,"signs":["spo2_pct","diastolic_mmhg"]}`, refused, `"field":"signs","reason":"systolic_mmhg and diastolic_mmhg go together"`},
+		{`{"device":"a",` + span + `,"signs":["spo2_pct","diastolic_mmhg"]}`, refused,
+			`"field":"signs","reason":"systolic_mmhg and diastolic_mmhg go together"`},
 		{`{"device":"a",` + span + `,"gateway":"g 1"}`, refused, `"field":"gateway","reason":"it is not a valid name"`},
 		{`{"device":"a",` + span + `,"shared":true}`, refused, `"field":"shared"`},
-		{`{"device":"a","subject":"P",` + span + `}`, refused, `"field":"subject","reason":"it cannot be combined with from"`},
+		{`{"device":"a","subject":"P",` + span + `}`, refused,
+			`"field":"subject","reason":"it cannot be combined with from"`},
 		{`{"subject":"P","gateway":"g1"}`, refused, `"field":"subject","reason":"it cannot be combined with gateway"`},
 		{`{"subject":"P","dry_run":true}`, refused, `"field":"subject"`},
 		{`{"device":"a b",` + span + `}`, refused, "The device is not a valid name."},
@@ -96,10 +99,12 @@ func TestEraseValues(t *testing.T) {
 		{`{"device":"b",` + span + `}`, unknown, "#unknown-device"},
 		{`{"device":"b",` + span + `,"dry_run":true}`, unknown, "#unknown-device"},
 
-		{`{"device":"a",` + span + `,"dry_run":true}`, ok, `{"device":"a","readings":4,"first":"1970-01-01T00:00:01.000Z","last":"1970-01-01T00:00:04.000Z",` +
-			`"gateways":[{"gateway":"g1","readings":3,"first":"1970-01-01T00:00:01.000Z","last":"1970-01-01T00:00:03.000Z"},` +
-			`{"gateway":"g2","readings":1,"first":"1970-01-01T00:00:04.000Z","last":"1970-01-01T00:00:04.000Z"}]}`},
-		{`{"device":"a",` + span + `,"dry_run":true,"gateway":"g1","signs":["spo2_pct"]}`, ok, `"readings":1,"first":"1970-01-01T00:00:01.000Z","last":"1970-01-01T00:00:01.000Z","shared":1,`},
+		{`{"device":"a",` + span + `,"dry_run":true}`, ok,
+			`{"device":"a","readings":4,"first":"1970-01-01T00:00:01.000Z","last":"1970-01-01T00:00:04.000Z",` +
+				`"gateways":[{"gateway":"g1","readings":3,"first":"1970-01-01T00:00:01.000Z","last":"1970-01-01T00:00:03.000Z"},` +
+				`{"gateway":"g2","readings":1,"first":"1970-01-01T00:00:04.000Z","last":"1970-01-01T00:00:04.000Z"}]}`},
+		{`{"device":"a",` + span + `,"dry_run":true,"gateway":"g1","signs":["spo2_pct"]}`, ok,
+			`"readings":1,"first":"1970-01-01T00:00:01.000Z","last":"1970-01-01T00:00:01.000Z","shared":1,`},
 		{`{"device":"a",` + span + `,"dry_run":true,"gateway":"g1","shared":true}`, ok, `"readings":3,`},
 		{`{"device":"a",` + span + `,"dry_run":true,"gateway":"nobody"}`, ok, `{"device":"a","readings":0,"gateways":[]}`},
 
@@ -124,11 +129,13 @@ func TestEraseValues(t *testing.T) {
 	recordErr = errors.New("full")
 	w := httptest.NewRecorder()
 	h.Erase(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(
-		`{"device":"a","from":"1970-01-01T00:00:06Z","to":"1970-01-01T00:00:07Z","signs":["heart_rate_bpm","spo2_pct"],"gateway":"g1","shared":true}`)))
+		`{"device":"a","from":"1970-01-01T00:00:06Z","to":"1970-01-01T00:00:07Z","signs":["heart_rate_bpm","spo2_pct"],`+
+			`"gateway":"g1","shared":true}`)))
 	if w.Code != 500 || !strings.Contains(w.Body.String(), "The values are erased, but that could not be recorded") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	want := audit.Record{Event: audit.Erased, Signs: "spo2_pct,heart_rate_bpm", Shared: true, From: time.UnixMilli(6000), To: time.UnixMilli(7000), Actor: "somebody"}
+	want := audit.Record{Event: audit.Erased, Signs: "spo2_pct,heart_rate_bpm", Shared: true, From: time.UnixMilli(6000),
+		To: time.UnixMilli(7000), Actor: "somebody"}
 	got := recorded[len(recorded)-1]
 	want.Device, want.Gateway, want.Peer = got.Device, got.Gateway, got.Peer
 	if got != want || got.Device.String() != "a" || got.Gateway.String() != "g1" {
@@ -144,10 +151,12 @@ func TestErasedSigns(t *testing.T) {
 	}
 	signs := vitals.NewSigns()
 	for s := vitals.Sign(vitals.NumBuiltIn); s < vitals.MaxSigns; s++ {
-		try(t, signs.Define([]vitals.Definition{{Field: "x" + strings.Repeat("y", 30) + string('a'+rune(s)-vitals.NumBuiltIn), Label: "x", Unit: "1", Accepted: vitals.Range{Max: 1}}}))
+		try(t, signs.Define([]vitals.Definition{{Field: "x" + strings.Repeat("y", 30) + string('a'+rune(s)-vitals.NumBuiltIn),
+			Label: "x", Unit: "1", Accepted: vitals.Range{Max: 1}}}))
 	}
 	e.Signs = 1<<32 - 1
-	if got := admin.ErasedRecord(e, signs, audit.Record{}).Signs; len(got) > audit.MaxSignsBytes || !strings.Contains(got, ",+") {
+	if got := admin.ErasedRecord(e, signs, audit.Record{}).Signs; len(got) > audit.MaxSignsBytes ||
+		!strings.Contains(got, ",+") {
 		t.Errorf("of many: %q", got)
 	}
 }

@@ -34,7 +34,8 @@ func TestCost(t *testing.T) {
 
 func tenRules() (rules []Rule) {
 	for i := range 9 {
-		rules = append(rules, Rule{Name: fmt.Sprint("r", i), Sign: vitals.Sign(i % 4), Met: vitals.Range{Min: 90_00, Max: vitals.MaxValue}, For: 2 * time.Minute, Values: 3, MaxAge: 10 * time.Minute})
+		rules = append(rules, Rule{Name: fmt.Sprint("r", i), Sign: vitals.Sign(i % 4),
+			Met: vitals.Range{Min: 90_00, Max: vitals.MaxValue}, For: 2 * time.Minute, Values: 3, MaxAge: 10 * time.Minute})
 	}
 	return append(rules, Rule{Name: "Silent", Silent: time.Hour})
 }

@@ -46,15 +46,16 @@ func maxDevices(opt *Options, rules int) int {
 	return int(opt.MaxBytes) / (deviceBytes + stateBytes*rules)
 }
 
-// A watched is what is kept of a device. What readings that were left out would have changed is as old as the last sweep: see filter.
+// A watched is what is kept of a device. What readings that were left out would have changed is as old as the last
+// sweep: see filter.
 //
-// Evaluating a reading mostly waits for memory. So a watched has two cache lines of 64 bytes, the second one for the name, and says which
-// runs need not be looked at.
+// Evaluating a reading mostly waits for memory. So a watched has two cache lines of 64 bytes, the second one for the
+// name, and says which runs need not be looked at.
 type watched struct {
 	newestUnixMs int64 // of its newest reading
 
-	// Bits of runs. A run is busy if it is met, reported as active or, of a rule about silence, known; others may have the bit until the
-	// device is settled. A run is stale if values that are newer than its newest one may have been left out.
+	// Bits of runs. A run is busy if it is met, reported as active or, of a rule about silence, known; others may have the
+	// bit until the device is settled. A run is stale if values that are newer than its newest one may have been left out.
 	busy, stale uint64
 
 	runs    []run  // by rule; nil if no rule is for the device
@@ -70,7 +71,8 @@ func (w *watched) isBusy(run int) bool { return w.busy>>run&1 != 0 }
 func (w *watched) setBusy(run int) { w.busy |= 1 << run }
 
 func newBoard(rules []Rule, opt *Options) *board {
-	b := &board{opt: opt, rules: rules, devices: newDevices(), except: newExceptions(0), unread: map[vitals.Name]unread{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
+	b := &board{opt: opt, rules: rules, devices: newDevices(), except: newExceptions(0), unread: map[vitals.Name]unread{},
+		maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
 	for i := range rules {
 		if r := &rules[i]; r.Silent != 0 {
 			b.silent |= 1 << i
@@ -124,7 +126,8 @@ func (w *watched) at(i int, r *Rule, nowUnixMs int64) (sinceUnixMs int64, active
 	if r.Silent == 0 {
 		return u.sinceUnixMs, u.active && !u.isOver(nowUnixMs)
 	}
-	return w.newestUnixMs + r.Silent.Milliseconds(), w.isSilent(i, r, nowUnixMs) && (r.MaxAge == 0 || nowUnixMs-w.newestUnixMs < r.MaxAge.Milliseconds())
+	return w.newestUnixMs + r.Silent.Milliseconds(), w.isSilent(i, r, nowUnixMs) &&
+		(r.MaxAge == 0 || nowUnixMs-w.newestUnixMs < r.MaxAge.Milliseconds())
 }
 
 // isSilent reports whether a device is silent by the rule with an index, or gone.
@@ -217,7 +220,8 @@ func (b *board) take(r *update, w *watched) {
 		case r.completed: // a record keeps the time at which its first reading arrived
 			b.mark(&r.device, differs)
 		case !u.known || r.unixMs > u.newestUnixMs:
-			if u.take(rule, met, r.unixMs, r.receivedUnixMs) && w.stale>>i&1 != 0 { // the next run may have values that were left out
+			// the next run may have values that were left out
+			if u.take(rule, met, r.unixMs, r.receivedUnixMs) && w.stale>>i&1 != 0 {
 				b.mark(&r.device, differs)
 			}
 		case !u.ignores(rule, met, r.unixMs, r.receivedUnixMs):
@@ -357,8 +361,8 @@ func (b *board) setException(e exception) {
 	}
 }
 
-// leaveOut makes the filter leave out the readings of a device that do not matter now that it is settled. steady selects those that only prolong its
-// active alerts.
+// leaveOut makes the filter leave out the readings of a device that do not matter now that it is settled. steady
+// selects those that only prolong its active alerts.
 func (b *board) leaveOut(w *watched, steady exception) {
 	if _, unread := b.unread[w.name]; unread || b.filter.all {
 		return // nothing is left out
@@ -370,7 +374,8 @@ func (b *board) leaveOut(w *watched, steady exception) {
 	switch is := b.except.get(steady.hash); {
 	case w.busy == 0:
 		b.except.remove(steady.hash)
-	case is == nil || is.active != steady.active || is.fromUnixMs != steady.fromUnixMs || is.untilUnixMs < steady.untilUnixMs-Lasts.Milliseconds()/4:
+	case is == nil || is.active != steady.active || is.fromUnixMs != steady.fromUnixMs ||
+		is.untilUnixMs < steady.untilUnixMs-Lasts.Milliseconds()/4:
 		b.setException(steady)
 	}
 	w.stale |= steady.active

@@ -16,7 +16,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-var lowOnly = []Rule{{Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, Values: 1, MaxAge: time.Hour}}
+var lowOnly = []Rule{{Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, Values: 1,
+	MaxAge: time.Hour}}
 
 // group returns a reading of each of n devices.
 func group(t *testing.T, n int, unixMs int64, v vitals.Value) (entries []*storage.Entry) {
@@ -123,7 +124,8 @@ func TestManyChanges(t *testing.T) {
 		now += minute
 	}
 	active, c := e.State(0)
-	if c.N != devices*rounds || !c.Lost || len(c.Alerts) > maxChanges || len(c.Alerts) < maxChanges/2 || cap(e.changes) > 2*maxChanges {
+	if c.N != devices*rounds || !c.Lost || len(c.Alerts) > maxChanges || len(c.Alerts) < maxChanges/2 ||
+		cap(e.changes) > 2*maxChanges {
 		t.Errorf("%d changes, of which %d are kept, in room for %d; lost is %v", c.N, len(c.Alerts), cap(e.changes), c.Lost)
 	}
 	if len(active) != devices || active[0].SinceUnixMs != now-minute {
@@ -148,7 +150,8 @@ func TestLongRun(t *testing.T) {
 	e := NewEngine(store, lowOnly, Options{Now: func() time.Time { return time.UnixMilli(now) }})
 	e.step(t.Context(), true)
 	active, _ := e.State(0)
-	if age := time.Duration(now-active[0].SinceUnixMs) * time.Millisecond; len(active) != 1 || age < enough || age > enough+time.Hour {
+	if age := time.Duration(now-active[0].SinceUnixMs) * time.Millisecond; len(active) != 1 || age < enough ||
+		age > enough+time.Hour {
 		t.Errorf("%d alerts, the first one since %v", len(active), age)
 	}
 }
@@ -172,8 +175,10 @@ func TestStatesBound(t *testing.T) {
 	check := func(what string, alerts, leftOut int, full bool) {
 		t.Helper()
 		active, _ := e.State(0)
-		if len(active) != alerts || e.board.leftOut != leftOut || e.board.devices.n > 3 || (e.Check(t.Context()) != nil) != full {
-			t.Errorf("%s: %d alerts, %d devices left out, states of %d, %v", what, len(active), e.board.leftOut, e.board.devices.n, e.Check(t.Context()))
+		if len(active) != alerts || e.board.leftOut != leftOut || e.board.devices.n > 3 ||
+			(e.Check(t.Context()) != nil) != full {
+			t.Errorf("%s: %d alerts, %d devices left out, states of %d, %v", what, len(active), e.board.leftOut,
+				e.board.devices.n, e.Check(t.Context()))
 		}
 	}
 	add(3, 85_00)
@@ -201,7 +206,8 @@ func TestStatesBound(t *testing.T) {
 	check("after erasures", 3, 2, true)
 	for _, a := range first(e.State(0)) {
 		records := make([]storage.Record, 9)
-		if n, err := store.Scan(t.Context(), storage.Range{Device: a.Device, ToUnixMs: now}, records); err != nil || n == 0 || records[0].TimeUnixMs != a.SinceUnixMs {
+		if n, err := store.Scan(t.Context(), storage.Range{Device: a.Device, ToUnixMs: now}, records); err != nil || n == 0 ||
+			records[0].TimeUnixMs != a.SinceUnixMs {
 			t.Errorf("%s has an alert since %d, and %d readings from %d", a.Device, a.SinceUnixMs, n, records[0].TimeUnixMs)
 		}
 	}
@@ -320,8 +326,8 @@ func TestSilenceAfterOutage(t *testing.T) {
 	})
 }
 
-// While a device cannot be read, the values that arrive begin and end its alerts: whatever its other signs, and although
-// another server may have stored some. The error is reported once, because damage stays.
+// While a device cannot be read, the values that arrive begin and end its alerts: whatever its other signs, and
+// although another server may have stored some. The error is reported once, because damage stays.
 func TestUnreadableValues(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		store := &damaged{Memory: storetest.NewMemory(), device: name(t, "d0")}
@@ -380,11 +386,14 @@ func TestUnreadableValues(t *testing.T) {
 	}
 }
 
-// Values that only prolong an alert are left out. It does not end by a value that is older than one of them, or by a pause before one,
-// even for as long as the device has not been read.
+// Values that only prolong an alert are left out. It does not end by a value that is older than one of them, or by a
+// pause before one, even for as long as the device has not been read.
 func TestProlonged(t *testing.T) {
 	store, now := storetest.NewMemory(), int64(1_800_000_000_000)
-	e := NewEngine(store, append(slices.Clone(lowOnly), Rule{Name: "Slow", Sign: vitals.HeartRate, Met: vitals.Range{Min: vitals.MinValue, Max: 40_00}, Values: 9, MaxAge: time.Hour}), Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	e := NewEngine(store,
+		append(slices.Clone(lowOnly),
+			Rule{Name: "Slow", Sign: vitals.HeartRate, Met: vitals.Range{Min: vitals.MinValue, Max: 40_00}, Values: 9,
+				MaxAge: time.Hour}), Options{Now: func() time.Time { return time.UnixMilli(now) }})
 	e.step(t.Context(), true)
 	put := func(unixMs int64, v vitals.Value, leftOut bool) {
 		t.Helper()
@@ -481,7 +490,8 @@ func TestStoredAgain(t *testing.T) {
 func TestErasedWhileEvaluated(t *testing.T) {
 	store := storetest.NewMemory()
 	now := int64(1_800_000_000_000)
-	e := NewEngine(store, []Rule{{Name: "Silent", Silent: time.Minute}}, Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	e := NewEngine(store, []Rule{{Name: "Silent", Silent: time.Minute}},
+		Options{Now: func() time.Time { return time.UnixMilli(now) }})
 	e.step(t.Context(), true)
 	g := group(t, 1, now, 97_00)
 	try(t, store.Append(g))
@@ -539,8 +549,8 @@ func (s *slowRead) Scan(ctx context.Context, r storage.Range, dst []storage.Reco
 	return s.Memory.Scan(ctx, r, dst)
 }
 
-// What other servers may have stored of active alerts is read in a small part of the time, however long that takes; what is
-// newer than all values is known after a sweep.
+// What other servers may have stored of active alerts is read in a small part of the time, however long that takes;
+// what is newer than all values is known after a sweep.
 func TestRereading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowRead{Memory: storetest.NewMemory()}
@@ -627,14 +637,15 @@ func TestManyLate(t *testing.T) {
 	})
 }
 
-// While the runs of many devices are read again, because other servers may have stored late values of them, the alerts of
-// others begin, and so do those that such a device gets.
+// While the runs of many devices are read again, because other servers may have stored late values of them, the alerts
+// of others begin, and so do those that such a device gets.
 func TestNewWhileRereading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowRead{Memory: storetest.NewMemory()}
 		const devices = 200
 		try(t, store.Append(group(t, devices, time.Now().UnixMilli(), 85_00)))
-		rules := append(slices.Clone(lowOnly), Rule{Name: "Fast", Sign: vitals.HeartRate, Met: vitals.Range{Min: 100_00, Max: vitals.MaxValue}, Values: 1, MaxAge: time.Hour})
+		rules := append(slices.Clone(lowOnly), Rule{Name: "Fast", Sign: vitals.HeartRate,
+			Met: vitals.Range{Min: 100_00, Max: vitals.MaxValue}, Values: 1, MaxAge: time.Hour})
 		e := NewEngine(store, rules, Options{Shared: true})
 		runEngine(t, e)
 		time.Sleep(5 * time.Minute) // until all are active
@@ -728,11 +739,13 @@ func runEngine(t *testing.T, e *Engine) {
 	synctest.Wait()
 }
 
-// After a burst that was lost, a load that the inbox has room for is evaluated again, although it does not hold a second of it.
+// After a burst that was lost, a load that the inbox has room for is evaluated again, although it does not hold a
+// second of it.
 func TestAfterLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewMemory()
-		e := NewEngine(store, append(slices.Clone(lowOnly), Rule{Name: "Silent", Silent: 5 * time.Minute}), Options{}) // nothing is left out
+		// nothing is left out
+		e := NewEngine(store, append(slices.Clone(lowOnly), Rule{Name: "Silent", Silent: 5 * time.Minute}), Options{})
 		runEngine(t, e)
 		g := group(t, 2500, time.Now().UnixMilli(), 97_00)
 		try(t, store.Append(g))

@@ -46,8 +46,8 @@ func (h *hesitant) WalkDevices(ctx context.Context, visit func([]storage.Device)
 	return err
 }
 
-// What is left out while devices are read and compared makes no difference: some time later, the active alerts are those of the
-// definition. Sweeps may be as rare as they are with most devices.
+// What is left out while devices are read and compared makes no difference: some time later, the active alerts are
+// those of the definition. Sweeps may be as rare as they are with most devices.
 func TestPublishWhileReading(t *testing.T) { testPublishings(t, 20) }
 
 func TestPublishWhileReadingExhaustive(t *testing.T) { testPublishings(t, 600) }
@@ -62,7 +62,8 @@ func testPublishings(t *testing.T, rounds uint64) {
 
 func testPublishing(t *testing.T, rng *rand.Rand) {
 	m := newModel(t, rng)
-	e := NewEngine(&hesitant{m.store, rand.New(rand.NewPCG(rng.Uint64(), 1))}, m.rules, Options{SweepEvery: []time.Duration{time.Second, sweepAtMost}[rng.IntN(2)]})
+	e := NewEngine(&hesitant{m.store, rand.New(rand.NewPCG(rng.Uint64(), 1))}, m.rules,
+		Options{SweepEvery: []time.Duration{time.Second, sweepAtMost}[rng.IntN(2)]})
 	runEngine(t, e)
 	devices := []string{"a1", "a2", "a3", "b1", "b2", "c"}
 	some := func() vitals.Name { return name(t, devices[rng.IntN(len(devices))]) }

@@ -27,7 +27,8 @@ type place struct {
 
 func newDevices() devices {
 	seed := maphash.MakeSeed()
-	return devices{hash: func(name *vitals.Name) uint64 { return maphash.Comparable(seed, *name) }, places: make([]place, 8)}
+	return devices{hash: func(name *vitals.Name) uint64 { return maphash.Comparable(seed, *name) },
+		places: make([]place, 8)}
 }
 
 // get returns what is kept of a device, or nil.
@@ -46,8 +47,8 @@ func (d *devices) at(name *vitals.Name, hash uint64) int {
 // atOnce is how many devices find looks up: the processor waits for the memory of several of them together.
 const atOnce = 16
 
-// find looks up the devices of at most atOnce updates, and reads the first run that each update is about, so that it is in the cache. found is nil
-// for devices that d does not have, and for one whose hash another device has, too.
+// find looks up the devices of at most atOnce updates, and reads the first run that each update is about, so that it is
+// in the cache. found is nil for devices that d does not have, and for one whose hash another device has, too.
 func (d *devices) find(updates []update, found *[atOnce]*watched) {
 	var hashes [atOnce]uint64
 	for i := range updates {
@@ -94,7 +95,8 @@ func (d *devices) put(w *watched) {
 func (d *devices) remove(w *watched) {
 	last := len(d.places) - 1
 	free := d.at(&w.name, d.hash(&w.name))
-	// A look-up ends at a free place. So each device after it moves into it, unless the look-up of that device begins after the free place.
+	// A look-up ends at a free place. So each device after it moves into it, unless the look-up of that device begins
+	// after the free place.
 	for i := (free + 1) & last; d.places[i].w != nil; i = (i + 1) & last {
 		if begins := int(d.places[i].hash) & last; (i-begins)&last >= (i-free)&last {
 			d.places[free], free = d.places[i], i

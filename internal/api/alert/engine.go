@@ -21,13 +21,16 @@ import (
 const (
 	gatherFor   = 100 * time.Millisecond // updates gather for at most this long
 	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
-	gatherLost  = time.Second            // while more than maxOffered are published: this costs next to nothing, and what the inbox holds counts as lost
-	settleEvery = 5 * time.Second        // silence is noticed this late
-	seldom      = 100                    // evaluating updates, sweeps, and reading runs again, each take a hundredth of the time
+	// while more than maxOffered are published: this costs next to nothing, and what the inbox holds counts as lost
+	gatherLost  = time.Second
+	settleEvery = 5 * time.Second // silence is noticed this late
+	// evaluating updates, sweeps, and reading runs again, each take a hundredth of the time
+	seldom      = 100
 	sweepAtMost = 5 * time.Minute        // but sweeps are made so often
 	readFor     = 500 * time.Millisecond // after this, devices are left for the next round, so that others do not wait
-	rereadFor   = 10 * time.Millisecond  // a little at a time, so that the share is a hundredth of each second, and not of a minute
-	refreshFor  = 10 * time.Second
+	// a little at a time, so that the share is a hundredth of each second, and not of a minute
+	rereadFor  = 10 * time.Millisecond
+	refreshFor = 10 * time.Second
 )
 
 // Options configure an [Engine].
@@ -161,7 +164,8 @@ func (e *Engine) SetRules(rules []Rule) error {
 	}
 	e.mu.Unlock()
 	if n > most {
-		return fmt.Errorf("%d rules have room for %d devices in %d bytes, and there are %d", len(rules), most, e.opt.MaxBytes, n)
+		return fmt.Errorf("%d rules have room for %d devices in %d bytes, and there are %d", len(rules), most,
+			e.opt.MaxBytes, n)
 	}
 	select {
 	case e.restart <- struct{}{}:
@@ -208,7 +212,9 @@ func (e *Engine) Check(context.Context) error {
 		return fmt.Errorf("stored readings of %d devices cannot be read: %w", e.board.failed(), err)
 	}
 	if b := e.board; b.full {
-		return fmt.Errorf("%d devices have no alerts: the states of %d rules have room for %d devices; use fewer rules, or more memory", b.leftOut, len(b.rules), b.maxDevices)
+		return fmt.Errorf(
+			"%d devices have no alerts: the states of %d rules have room for %d devices; use fewer rules, or more memory",
+			b.leftOut, len(b.rules), b.maxDevices)
 	}
 	return nil
 }
@@ -275,7 +281,8 @@ func (e *Engine) Run(ctx context.Context) {
 		began := time.Now()
 		tooMany, lost := e.offered.Load() > maxOffered, false
 		buf, lost = e.take(buf)
-		if gather = min(max(gatherLeast, seldom*time.Since(began)), gatherFor); tooMany { // and not because the inbox does not hold what matters of gatherLost
+		// and not because the inbox does not hold what matters of gatherLost
+		if gather = min(max(gatherLeast, seldom*time.Since(began)), gatherFor); tooMany {
 			gather = gatherLost
 		}
 		if lost {
@@ -436,7 +443,8 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 	e.before = nil
 }
 
-// settleLocked begins and ends the alerts of a device as its runs plan. If read is true, the runs were read from the store just now.
+// settleLocked begins and ends the alerts of a device as its runs plan. If read is true, the runs were read from the
+// store just now.
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	busy := w.busy
 	w.busy = 0
@@ -551,7 +559,8 @@ func First(e *Engine, devices []storage.Device, fromUnixMs int64, alerts []query
 }
 
 func newestFirst(a, b Alert) int {
-	return cmp.Or(cmp.Compare(b.SinceUnixMs, a.SinceUnixMs), a.Device.Compare(&b.Device), cmp.Compare(a.Rule.Name, b.Rule.Name))
+	return cmp.Or(cmp.Compare(b.SinceUnixMs, a.SinceUnixMs), a.Device.Compare(&b.Device),
+		cmp.Compare(a.Rule.Name, b.Rule.Name))
 }
 
 // present returns the parts of alerts that lie in the present assignments of their devices, or in the present spans
@@ -600,7 +609,8 @@ func hasPart(ctx context.Context, reader Reader, a *Alert, fromUnixMs int64) (bo
 		return err == nil, err
 	}
 	newest := make([]storage.Record, lastRead)
-	n, err := reader.Scan(ctx, storage.Range{Device: a.Device, FromUnixMs: fromUnixMs, ToUnixMs: storage.OpenEnd, Descending: true}, newest)
+	n, err := reader.Scan(ctx, storage.Range{Device: a.Device, FromUnixMs: fromUnixMs, ToUnixMs: storage.OpenEnd,
+		Descending: true}, newest)
 	return slices.ContainsFunc(newest[:n], func(r storage.Record) bool {
 		v, ok := r.Values.Get(a.Rule.Sign)
 		return ok && a.Rule.Met.Contains(v)
@@ -628,7 +638,8 @@ func (e *Engine) changesLocked(n uint64) Changes {
 	behind := e.nChanges - n
 	kept := min(behind, uint64(len(e.changes)))
 	return Changes{
-		Rules: len(e.board.rules), Ready: e.ready, Alerts: slices.Clone(e.changes[len(e.changes)-int(kept):]), N: e.nChanges, Lost: kept < behind, Next: e.changed,
+		Rules: len(e.board.rules), Ready: e.ready, Alerts: slices.Clone(e.changes[len(e.changes)-int(kept):]), N: e.nChanges,
+		Lost: kept < behind, Next: e.changed,
 	}
 }
 

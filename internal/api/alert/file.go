@@ -83,7 +83,9 @@ func ReadRules(path string, limits *vitals.FlagLimits) ([]Rule, error) {
 			for j := 0; j < len(rules) && err == nil; j++ {
 				a := &rules[j]
 				overlap := strings.HasPrefix(a.Devices, b.Devices) || strings.HasPrefix(b.Devices, a.Devices)
-				err = because(!overlap || !a.sameLabels(b), "name", "for some devices, the labels are those of the alert in line %d", tomlfile.LineOf(text, "alert", tables[j], "name"))
+				err = because(!overlap || !a.sameLabels(b), "name",
+					"for some devices, the labels are those of the alert in line %d",
+					tomlfile.LineOf(text, "alert", tables[j], "name"))
 			}
 			rules, tables = append(rules, *b), append(tables, i)
 		}
@@ -121,7 +123,8 @@ func (t *table) rules(limits *vitals.FlagLimits) (rules []Rule, err error) {
 		return rules, nil
 	}
 	for key, given := range map[string]bool{
-		"sign": t.Sign != nil, "flag": t.Flag != nil, "above": t.Above != nil, "below": t.Below != nil, "for": t.For != nil, "values": t.Values != nil,
+		"sign": t.Sign != nil, "flag": t.Flag != nil, "above": t.Above != nil, "below": t.Below != nil, "for": t.For != nil,
+		"values": t.Values != nil,
 	} {
 		if given {
 			return nil, &invalid{key, "cannot be combined with silent"}
@@ -139,7 +142,8 @@ func (t *table) names() error {
 	if t.Name == "" {
 		return &invalid{"name", "missing"}
 	}
-	if err := because(len(t.Name) <= maxNameBytes && isText(t.Name), "name", "not a text of 1 to %d bytes without control characters", maxNameBytes); err != nil {
+	if err := because(len(t.Name) <= maxNameBytes && isText(t.Name), "name",
+		"not a text of 1 to %d bytes without control characters", maxNameBytes); err != nil {
 		return err
 	}
 	if t.Devices != "" {
@@ -160,7 +164,8 @@ func (t *table) names() error {
 		case slices.Contains(ownLabels, name):
 			return &invalid{"labels", fmt.Sprintf("%q is set by the server", name)}
 		case value == "" || len(value) > maxLabelBytes || !isText(value):
-			return &invalid{"labels", fmt.Sprintf("the value of %q is not a text of 1 to %d bytes without control characters", name, maxLabelBytes)}
+			return &invalid{"labels", fmt.Sprintf("the value of %q is not a text of 1 to %d bytes without control characters",
+				name, maxLabelBytes)}
 		}
 	}
 	return nil
@@ -239,10 +244,12 @@ func (t *table) met(sign *vitals.Definition, usual vitals.Range) (met vitals.Ran
 		met.Max, err = t.Below.Value("the limit", sign.Decimals)
 		met.Max--
 	case *t.Flag == "low":
-		err = because(usual.Min != vitals.MinValue, given[0], "no value of %s is flagged as low: its usual range is %s", sign.Field, sign.FormatRange(usual))
+		err = because(usual.Min != vitals.MinValue, given[0], "no value of %s is flagged as low: its usual range is %s",
+			sign.Field, sign.FormatRange(usual))
 		met.Max = usual.Min - 1
 	case *t.Flag == "high":
-		err = because(usual.Max != vitals.MaxValue, given[0], "no value of %s is flagged as high: its usual range is %s", sign.Field, sign.FormatRange(usual))
+		err = because(usual.Max != vitals.MaxValue, given[0], "no value of %s is flagged as high: its usual range is %s",
+			sign.Field, sign.FormatRange(usual))
 		met.Min = usual.Max + 1
 	default:
 		err = &invalid{given[0], "not low or high"}
@@ -262,5 +269,6 @@ func duration(key string, text *tomlfile.Text, byDefault, least, most time.Durat
 	if err != nil {
 		return 0, &invalid{key, "not a duration such as 30s, 2m or 1h"}
 	}
-	return d, because(d >= least && d <= most && d%time.Millisecond == 0, key, "not from %s to %s, in milliseconds", least, most)
+	return d, because(d >= least && d <= most && d%time.Millisecond == 0, key, "not from %s to %s, in milliseconds",
+		least, most)
 }

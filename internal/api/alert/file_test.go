@@ -56,13 +56,17 @@ func TestReadRules(t *testing.T) {
 	got, err := readRules(t, goodRules)
 	want := []alert.Rule{
 		{
-			Name: "SpO2Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 91_00}, For: 2 * time.Minute, Values: 3,
+			Name: "SpO2Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 91_00},
+			For: 2 * time.Minute, Values: 3,
 			MaxAge: 10 * time.Minute, Devices: "ward3-", Labels: map[string]string{"severity": "page", "ward": "3"},
 			Field: "spo2_pct", Condition: "spo2_pct flagged as low for 2m in at least 3 values",
 		},
-		{Name: "Warm", Sign: vitals.BodyTemperature, Met: vitals.Range{Min: 38_51, Max: vitals.MaxValue}, Values: 1, MaxAge: 90 * time.Minute, Field: "body_temperature_c", Condition: "body_temperature_c above 38.5"},
-		{Name: "Light", Sign: vitals.BodyWeight, Met: vitals.Range{Min: vitals.MinValue, Max: 40_004}, Values: 1, MaxAge: 10 * time.Minute, Field: "body_weight_kg", Condition: "body_weight_kg below 40.005"},
-		{Name: "Silent", Silent: 30 * time.Minute, MaxAge: 24 * time.Hour, Labels: map[string]string{"severity": "info"}, Condition: "no reading for 30m"},
+		{Name: "Warm", Sign: vitals.BodyTemperature, Met: vitals.Range{Min: 38_51, Max: vitals.MaxValue}, Values: 1,
+			MaxAge: 90 * time.Minute, Field: "body_temperature_c", Condition: "body_temperature_c above 38.5"},
+		{Name: "Light", Sign: vitals.BodyWeight, Met: vitals.Range{Min: vitals.MinValue, Max: 40_004}, Values: 1,
+			MaxAge: 10 * time.Minute, Field: "body_weight_kg", Condition: "body_weight_kg below 40.005"},
+		{Name: "Silent", Silent: 30 * time.Minute, MaxAge: 24 * time.Hour, Labels: map[string]string{"severity": "info"},
+			Condition: "no reading for 30m"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
@@ -75,7 +79,8 @@ func TestReadRulesErrors(t *testing.T) {
 		{`name = "SpO2Low"`, ``, "alerts.toml:2: name: missing"},
 		{`name = "SpO2Low"`, `name = "a\nb"`, "alerts.toml:3: name: not a text"},
 		{`name = "SpO2Low"`, `nam = "SpO2Low"`, "alerts.toml:3: nam: unknown key"},
-		{`sign = "spo2_pct"`, `sign = "sp02_pct"`, `alerts.toml:4: sign: "sp02_pct" is not a sign; the signs are systolic_mmhg`},
+		{`sign = "spo2_pct"`, `sign = "sp02_pct"`,
+			`alerts.toml:4: sign: "sp02_pct" is not a sign; the signs are systolic_mmhg`},
 		{`sign = "spo2_pct"`, ``, "alerts.toml:2: sign: missing"},
 		{`sign = "spo2_pct"`, `silent = "1m"`, "cannot be combined with silent"},
 		{`sign = "spo2_pct"`, `sign = []`, "alerts.toml:4: sign: missing"},
@@ -87,7 +92,8 @@ func TestReadRulesErrors(t *testing.T) {
 		{`flag = "low"`, ``, "alerts.toml:4: sign: a rule about a sign has one of flag, above and below"},
 		{`flag = "low"`, "flag = \"low\"\nbelow = 88", "alerts.toml:6: below: a rule about a sign has one of"},
 		{`flag = "low"`, `flag = "Low"`, "alerts.toml:5: flag: not low or high"},
-		{`flag = "low"`, `flag = "high"`, "alerts.toml:5: flag: no value of spo2_pct is flagged as high: its usual range is 91.01.."},
+		{`flag = "low"`, `flag = "high"`,
+			"alerts.toml:5: flag: no value of spo2_pct is flagged as high: its usual range is 91.01.."},
 		{`for = "2m"`, `for = 120`, "alerts.toml:6: for: not a duration"},
 		{`for = "2m"`, `for = "24h1s"`, "alerts.toml:6: for: not from 0s to 24h0m0s"},
 		{`for = "2m"`, `for = "-1s"`, "alerts.toml:6: for: not from"},
@@ -113,9 +119,11 @@ func TestReadRulesErrors(t *testing.T) {
 		{goodRules, "", "alerts.toml: no [[alert]]"},
 		{goodRules, "# none", "alerts.toml: no [[alert]]"},
 		{goodRules, rulesOf(65), fmt.Sprintf("alerts.toml:%d: name: more than 64 alerts", 1+3*64+1)},
-		{goodRules, "[[alert]]\nname = \"x\"\nsign = [\"spo2_pct\", \"heart_rate_bpm\"]\nbelow = 50\n" + rulesOf(63), "name: more than 64 alerts; one with several signs counts for each"},
+		{goodRules, "[[alert]]\nname = \"x\"\nsign = [\"spo2_pct\", \"heart_rate_bpm\"]\nbelow = 50\n" + rulesOf(63),
+			"name: more than 64 alerts; one with several signs counts for each"},
 		{`sign = "spo2_pct"
-flag = "low"`, "sign = [\"spo2_pct\", \"body_weight_kg\"]\nabove = 50.005", "above: the limit has more decimals than the sign, which has 2"},
+flag = "low"`, "sign = [\"spo2_pct\", \"body_weight_kg\"]\nabove = 50.005",
+			"above: the limit has more decimals than the sign, which has 2"},
 	} {
 		_, err := readRules(t, strings.Replace(goodRules, tt.old, tt.new, 1))
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -146,9 +154,12 @@ func TestSameLabels(t *testing.T) {
 		{"another label", spo2 + "labels = {a=\"1\"}\n" + spo2 + "labels = {a=\"2\"}\n", ""},
 		{"one more label", spo2 + "labels = {a=\"1\"}\n" + spo2, ""},
 		{"another sign", spo2 + "[[alert]]\nname = \"X\"\nsign = \"heart_rate_bpm\"\nabove = 120\n", ""},
-		{"one of several signs", "[[alert]]\nname = \"X\"\nsign = [\"heart_rate_bpm\", \"spo2_pct\"]\nbelow = 88\n" + spo2, "alerts.toml:6: name: for some devices, the labels are those of the alert in line 2"},
-		{"silence", "[[alert]]\nname = \"X\"\nsilent = \"1m\"\n[[alert]]\nname = \"X\"\nsign = \"systolic_mmhg\"\nabove = 120\n", ""},
-		{"silence twice", "[[alert]]\nname = \"X\"\nsilent = \"1m\"\n[[alert]]\nname = \"X\"\nsilent = \"2m\"\n", "alerts.toml:5: name"},
+		{"one of several signs", "[[alert]]\nname = \"X\"\nsign = [\"heart_rate_bpm\", \"spo2_pct\"]\nbelow = 88\n" + spo2,
+			"alerts.toml:6: name: for some devices, the labels are those of the alert in line 2"},
+		{"silence",
+			"[[alert]]\nname = \"X\"\nsilent = \"1m\"\n[[alert]]\nname = \"X\"\nsign = \"systolic_mmhg\"\nabove = 120\n", ""},
+		{"silence twice", "[[alert]]\nname = \"X\"\nsilent = \"1m\"\n[[alert]]\nname = \"X\"\nsilent = \"2m\"\n",
+			"alerts.toml:5: name"},
 	} {
 		_, err := readRules(t, tt.text)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -162,7 +173,9 @@ func TestSeveralSigns(t *testing.T) {
 	const tail = "flag = \"high\"\nfor = \"5m\"\nvalues = 5\n"
 	got, err := readRules(t, "[[alert]]\nname = \"X\"\nsign = [\"heart_rate_bpm\", \"resting_heart_rate_bpm\"]\n"+tail)
 	try(t, err)
-	want, err := readRules(t, "[[alert]]\nname = \"X\"\nsign = \"heart_rate_bpm\"\n"+tail+"[[alert]]\nname = \"X\"\nsign = \"resting_heart_rate_bpm\"\n"+tail)
+	want, err := readRules(t,
+		"[[alert]]\nname = \"X\"\nsign = \"heart_rate_bpm\"\n"+tail+"[[alert]]\nname = \"X\"\nsign = "+
+			"\"resting_heart_rate_bpm\"\n"+tail)
 	try(t, err)
 	if !reflect.DeepEqual(got, want) || got[0].Met == got[1].Met {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -209,7 +222,8 @@ func FuzzReadRules(f *testing.F) {
 			return
 		}
 		for _, r := range rules {
-			ofValues := r.Values >= 1 && r.Values <= alert.MaxValues && r.For >= 0 && r.For <= alert.MaxFor && r.MaxAge > 0 && r.Met.Min <= r.Met.Max
+			ofValues := r.Values >= 1 && r.Values <= alert.MaxValues && r.For >= 0 && r.For <= alert.MaxFor && r.MaxAge > 0 &&
+				r.Met.Min <= r.Met.Max
 			if r.Name == "" || (r.Silent == 0) != ofValues || len(rules) > alert.MaxRules {
 				t.Errorf("%+v", r)
 			}

@@ -13,16 +13,18 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestFirst checks which alert of a device counts where the worst come first: the first one about a sign, or else the first
-// one about silence.
+// TestFirst checks which alert of a device counts where the worst come first: the first one about a sign, or else the
+// first one about silence.
 func TestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewMemory()
 		below := func(name string, least vitals.Value) alert.Rule {
-			return alert.Rule{Name: name, Sign: vitals.SpO2, Field: "spo2_pct", Met: vitals.Range{Min: vitals.MinValue, Max: least}, Values: 1, MaxAge: 2 * time.Hour}
+			return alert.Rule{Name: name, Sign: vitals.SpO2, Field: "spo2_pct",
+				Met: vitals.Range{Min: vitals.MinValue, Max: least}, Values: 1, MaxAge: 2 * time.Hour}
 		}
 		silent := func(name string, after time.Duration) alert.Rule { return alert.Rule{Name: name, Silent: after} }
-		rules := []alert.Rule{silent("gone", time.Hour), below("far", 60_00), below("near", 90_00), silent("silent", time.Minute)}
+		rules := []alert.Rule{silent("gone", time.Hour), below("far", 60_00), below("near", 90_00),
+			silent("silent", time.Minute)}
 		engine := alert.NewEngine(store, rules, alert.Options{})
 		at := time.Now().Add(-10 * time.Minute).UnixMilli()
 		var group []*storage.Entry
@@ -56,7 +58,8 @@ func TestFirst(t *testing.T) {
 		synctest.Wait()
 		since := at + time.Minute.Milliseconds()
 		if got, want := first(0), fmt.Sprint([]query.ActiveAlert{
-			{Name: "far", Rule: 1, Sign: vitals.SpO2, SinceUnixMs: at}, {Name: "near", Rule: 2, Sign: vitals.SpO2, SinceUnixMs: at},
+			{Name: "far", Rule: 1, Sign: vitals.SpO2, SinceUnixMs: at},
+			{Name: "near", Rule: 2, Sign: vitals.SpO2, SinceUnixMs: at},
 			{Name: "silent", Rule: 3, Silence: true, SinceUnixMs: since}, {},
 		}); got != want {
 			t.Errorf("got %s, want %s", got, want)

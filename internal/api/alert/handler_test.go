@@ -44,7 +44,8 @@ func TestHandler(t *testing.T) {
 		group = append(group, &storage.Entry{Reading: &r, ReceivedUnixMs: 5})
 	}
 	try(t, store.Append(group))
-	try(t, store.Assign(t.Context(), storage.Assignment{Device: group[0].Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}))
+	try(t, store.Assign(t.Context(), storage.Assignment{Device: group[0].Reading.Device, Subject: "P-17", FromUnixMs: 1,
+		ToUnixMs: storage.OpenEnd}))
 	h := alert.NewHandler(engine, service, &vitals.Limits{})
 	get := func(h *alert.Handler, query, auth string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", alert.Path+query, nil)
@@ -78,7 +79,9 @@ func TestHandler(t *testing.T) {
 		t.Fatalf("%d alerts have begun", c.N)
 	}
 	one := func(device, since string) string {
-		return `{"name":"Low","device":"` + device + `","sign":"spo2_pct","condition":"spo2_pct below 90.01","labels":{"severity":"page"},"since":"1970-01-01T00:00:00.00` + since + `Z"}`
+		return `{"name":"Low","device":"` + device +
+			`","sign":"spo2_pct","condition":"spo2_pct below 90.01","labels":{"severity":"page"},` +
+			`"since":"1970-01-01T00:00:00.00` + since + `Z"}`
 	}
 	first, second, other := one("ppg-1", "1"), one("ppg-2", "2"), one("x", "3")
 	for _, tt := range []struct{ name, query, auth, total, want string }{
@@ -90,7 +93,8 @@ func TestHandler(t *testing.T) {
 		{"a device without any", "?device=ppg-3", ward, "0", ""},
 	} {
 		w := get(h, tt.query, tt.auth)
-		if want := head + `true,"alerts":[` + tt.want + `],"total":` + tt.total + ",\"unread\":0}\n"; w.Code != 200 || w.Body.String() != want || w.Header().Get("Cache-Control") != "no-store" {
+		if want := head + `true,"alerts":[` + tt.want + `],"total":` + tt.total + ",\"unread\":0}\n"; w.Code != 200 ||
+			w.Body.String() != want || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %s\nwant %s", tt.name, w.Code, w.Body, want)
 		}
 	}
@@ -112,13 +116,15 @@ func TestHandler(t *testing.T) {
 		}
 	}
 	list(second + "," + first + `],"total":2,`)
-	changed(store.EndAssignment(t.Context(), storage.Assignment{Device: ppg1, Subject: "P-17", FromUnixMs: 1, ToUnixMs: 4}))
+	changed(store.EndAssignment(t.Context(), storage.Assignment{Device: ppg1, Subject: "P-17", FromUnixMs: 1,
+		ToUnixMs: 4}))
 	list(second + `],"total":1,`) // nothing was measured since then
 	again := vitals.Reading{Device: ppg1, TimeUnixMs: 7}
 	again.Values.Set(vitals.SpO2, 85_25)
 	try(t, store.Append([]*storage.Entry{{Reading: &again, ReceivedUnixMs: 7}}))
 	list(one("ppg-1", "4") + "," + second + `],"total":2,`)
-	changed(store.Assign(t.Context(), storage.Assignment{Device: ppg1, Subject: "P-200", FromUnixMs: 6, ToUnixMs: storage.OpenEnd}))
+	changed(store.Assign(t.Context(), storage.Assignment{Device: ppg1, Subject: "P-200", FromUnixMs: 6,
+		ToUnixMs: storage.OpenEnd}))
 	list(one("ppg-1", "6") + "," + second + `],"total":2,`)
 	// The end of an alert is shown if a value of the present assignment belongs to it.
 	followed := make(chan []alert.Alert, 10)
@@ -142,7 +148,8 @@ func TestHandler(t *testing.T) {
 		t.Errorf("after a value of the present assignment, the end of %q was shown", got)
 	}
 	x := group[2].Reading.Device
-	try(t, store.Assign(t.Context(), storage.Assignment{Device: x, Subject: "P-200", FromUnixMs: 5, ToUnixMs: storage.OpenEnd}))
+	try(t, store.Assign(t.Context(), storage.Assignment{Device: x, Subject: "P-200", FromUnixMs: 5,
+		ToUnixMs: storage.OpenEnd}))
 	if got := end(x, 9); got != "" {
 		t.Errorf("the end of an alert about another subject was shown: %s", got)
 	}
@@ -150,15 +157,19 @@ func TestHandler(t *testing.T) {
 		name, query, auth string
 		status            int
 	}{
-		{"no token", "", "", 401}, {"a writer's token", "", writer, 403}, {"a token bound to subjects", "", bound, 403}, {"a device of others", "?device=x", ward, 403},
-		{"a device of others beside one's own", "?device=ppg-1&device=x", ward, 403}, {"many devices", "?" + strings.Repeat("device=x&", 101), all, 400},
-		{"no limit", "?limit=0", all, 400}, {"too many", "?limit=1001", all, 400}, {"an unknown parameter", "?since=now", all, 400},
+		{"no token", "", "", 401}, {"a writer's token", "", writer, 403}, {"a token bound to subjects", "", bound, 403},
+		{"a device of others", "?device=x", ward, 403},
+		{"a device of others beside one's own", "?device=ppg-1&device=x", ward, 403},
+		{"many devices", "?" + strings.Repeat("device=x&", 101), all, 400},
+		{"no limit", "?limit=0", all, 400}, {"too many", "?limit=1001", all, 400},
+		{"an unknown parameter", "?since=now", all, 400},
 	} {
 		if w := get(h, tt.query, tt.auth); w.Code != tt.status || strings.Contains(w.Body.String(), "Low") {
 			t.Errorf("%s: %d %s, want %d", tt.name, w.Code, w.Body, tt.status)
 		}
 	}
-	if w := get(alert.NewHandler(nil, service, &vitals.Limits{}), "", all); w.Code != 200 || !strings.Contains(w.Body.String(), `"alerts":[],"total":0`) {
+	if w := get(alert.NewHandler(nil, service, &vitals.Limits{}), "", all); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), `"alerts":[],"total":0`) {
 		t.Errorf("without rules: %d %s", w.Code, w.Body)
 	}
 }
@@ -216,26 +227,37 @@ func TestHandlerPast(t *testing.T) {
 		return text + "}"
 	}
 	silent := func(since, ended string) string {
-		return `{"name":"Silent","device":"ppg-1","condition":"no reading for 20m","since":"2026-11-24T` + since + `Z","fired":"2026-11-24T` + since + `Z","ended":"2026-11-24T` + ended + `Z"}`
+		return `{"name":"Silent","device":"ppg-1","condition":"no reading for 20m","since":"2026-11-24T` + since +
+			`Z","fired":"2026-11-24T` + since + `Z","ended":"2026-11-24T` + ended + `Z"}`
 	}
 	answer := func(from, to string, alerts ...string) string {
-		return fmt.Sprintf(`{"notice":"%s","from":"2026-11-24T%sZ","to":"2026-11-24T%sZ","rules":2,"ready":true,"alerts":[%s],"total":%d,"unread":0}`+"\n",
+		return fmt.Sprintf(
+			`{"notice":"%s","from":"2026-11-24T%sZ","to":"2026-11-24T%sZ","rules":2,"ready":true,"alerts":[%s],"total":%d,`+
+				`"unread":0}`+"\n",
 			alert.PastNotice, from, to, strings.Join(alerts, ","), len(alerts))
 	}
 	first := low("ppg-1", "P-17", "22:10:00.000", "22:10:00.500", "22:20:00.000")
 	second := low("ppg-1", "P-200", "22:20:00.000", "22:20:00.000", "22:30:00.500")
 	last, gone := low("ppg-1", "", "23:00:00.000", "23:00:00.500", ""), silent("22:50:00.000", "23:00:00.500")
-	still := `{"name":"Silent","device":"ppg-1","condition":"no reading for 20m","since":"2026-11-24T23:20:00.000Z","fired":"2026-11-24T23:20:00.000Z"}`
+	still := `{"name":"Silent","device":"ppg-1","condition":"no reading for 20m","since":"2026-11-24T23:20:00.000Z",` +
+		`"fired":"2026-11-24T23:20:00.000Z"}`
 	other := strings.NewReplacer("ppg-1", "x").Replace
 	for _, tt := range []struct{ name, query, auth, want string }{
-		{"until now", "?device=ppg-1&from=2026-11-24", ward, answer("00:00:00.000", "23:30:00.000", still, last, gone, second, first)},
-		{"what began before", "?device=ppg-1&from=2026-11-24T22:25:00Z&to=2026-11-24T22:40:00Z", ward, answer("22:25:00.000", "22:40:00.000", second)},
+		{"until now", "?device=ppg-1&from=2026-11-24", ward, answer("00:00:00.000", "23:30:00.000", still, last, gone,
+			second, first)},
+		{"what began before", "?device=ppg-1&from=2026-11-24T22:25:00Z&to=2026-11-24T22:40:00Z", ward,
+			answer("22:25:00.000", "22:40:00.000", second)},
 		{"until it had not ended", "?device=ppg-1&from=2026-11-24T22:00:00Z&to=2026-11-24T22:30:00Z", all,
-			answer("22:00:00.000", "22:30:00.000", strings.Replace(second, `,"ended":"2026-11-24T22:30:00.500Z"`, "", 1), first)},
-		{"a date in a zone", "?device=ppg-1&from=2026-11-25&tz=Europe/Berlin", ward, answer("23:00:00.000", "23:30:00.000", still, last, gone)},
-		{"nothing", "?device=ppg-1&from=2026-11-24T21:00:00Z&to=2026-11-24T22:00:00Z", ward, answer("21:00:00.000", "22:00:00.000")},
-		{"what is to come", "?device=ppg-1&from=2026-11-24T23:40:00Z&to=2026-11-24T23:50:00Z", ward, answer("23:30:00.000", "23:30:00.000", still, last)},
-		{"another device", "?device=x&from=-90m", all, answer("22:00:00.000", "23:30:00.000", other(last), other(second), other(first))},
+			answer("22:00:00.000", "22:30:00.000", strings.Replace(second, `,"ended":"2026-11-24T22:30:00.500Z"`, "", 1),
+				first)},
+		{"a date in a zone", "?device=ppg-1&from=2026-11-25&tz=Europe/Berlin", ward,
+			answer("23:00:00.000", "23:30:00.000", still, last, gone)},
+		{"nothing", "?device=ppg-1&from=2026-11-24T21:00:00Z&to=2026-11-24T22:00:00Z", ward,
+			answer("21:00:00.000", "22:00:00.000")},
+		{"what is to come", "?device=ppg-1&from=2026-11-24T23:40:00Z&to=2026-11-24T23:50:00Z", ward,
+			answer("23:30:00.000", "23:30:00.000", still, last)},
+		{"another device", "?device=x&from=-90m", all, answer("22:00:00.000", "23:30:00.000", other(last), other(second),
+			other(first))},
 		{"no such device", "?device=ppg-9&from=-24h", ward, answer("23:30:00.000", "23:30:00.000")},
 	} {
 		want := tt.want
@@ -250,7 +272,8 @@ func TestHandlerPast(t *testing.T) {
 			t.Errorf("%s: a value is in %s", tt.name, text)
 		}
 	}
-	if w := get("?device=ppg-1&from=2026-11-24&limit=2", ward); !strings.Contains(w.Body.String(), still+","+last+`],"total":5`) {
+	if w := get("?device=ppg-1&from=2026-11-24&limit=2", ward); !strings.Contains(w.Body.String(),
+		still+","+last+`],"total":5`) {
 		t.Errorf("two of five: %s", w.Body)
 	}
 	for _, tt := range []struct {
@@ -263,22 +286,27 @@ func TestHandlerPast(t *testing.T) {
 		{"a token bound to subjects", "?device=ppg-1&from=-24h", bound, 403, ""},
 		{"a device of others", "?device=x&from=-24h", ward, 403, ""},
 		{"no device", "?from=-24h", all, 400, `"field":"device","reason":"with from and to, give one device"`},
-		{"two devices", "?from=-24h&device=x&device=ppg-1", all, 400, `"field":"device","reason":"with from and to, give one device"`},
+		{"two devices", "?from=-24h&device=x&device=ppg-1", all, 400,
+			`"field":"device","reason":"with from and to, give one device"`},
 		{"no beginning", "?device=x&to=now", all, 400, `"field":"from","reason":"missing, or 1970"`},
 		{"a zone alone", "?device=x&tz=UTC", all, 400, `"field":"from","reason":"missing, or 1970"`},
 		{"no zone", "?device=x&from=-24h&tz=Nowhere", all, 400, `"field":"tz"`},
-		{"a long range", "?device=x&from=-32d", all, 400, `"field":"from","reason":"more than 31 days before to, or before now"`},
-		{"a range that ends before it begins", "?device=x&from=now&to=-24h", all, 400, `"field":"to","reason":"is before from"`},
+		{"a long range", "?device=x&from=-32d", all, 400,
+			`"field":"from","reason":"more than 31 days before to, or before now"`},
+		{"a range that ends before it begins", "?device=x&from=now&to=-24h", all, 400,
+			`"field":"to","reason":"is before from"`},
 		{"no time", "?device=x&from=yesterday", all, 400, `"field":"from","reason":"neither`},
 		{"an unknown parameter", "?device=x&from=-24h&order=asc", all, 400, "known here: device, from, to, tz, limit"},
 	} {
-		if w := get(tt.query, tt.auth); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.reason) || strings.Contains(w.Body.String(), "Low") {
+		if w := get(tt.query, tt.auth); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.reason) ||
+			strings.Contains(w.Body.String(), "Low") {
 			t.Errorf("%s: %d %s, want %d", tt.name, w.Code, w.Body, tt.status)
 		}
 	}
 	none := alert.NewHandler(nil, service, &vitals.Limits{})
 	h = none
-	if w := get("?device=x&from=-24h", all); w.Code != 200 || !strings.Contains(w.Body.String(), `"rules":0,"ready":true,"alerts":[],"total":0`) {
+	if w := get("?device=x&from=-24h", all); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), `"rules":0,"ready":true,"alerts":[],"total":0`) {
 		t.Errorf("without rules: %d %s", w.Code, w.Body)
 	}
 }

@@ -22,7 +22,8 @@ import (
 )
 
 // ownSign is a sign of the model's own, with a decimal.
-var ownSign = vitals.Definition{Field: "hrv_rmssd_ms", Label: "RMSSD", Unit: "ms", Decimals: 1, Accepted: vitals.Range{Min: 0, Max: 500_0}}
+var ownSign = vitals.Definition{Field: "hrv_rmssd_ms", Label: "RMSSD", Unit: "ms", Decimals: 1,
+	Accepted: vitals.Range{Min: 0, Max: 500_0}}
 
 // A spec is a rule as a model understands it: by its words in a file, not by what [ReadRules] makes of
 // them.
@@ -54,7 +55,8 @@ func (s *spec) text(signs *vitals.Signs) string {
 		return text + fmt.Sprintf("flag = %q\n", s.flag)
 	}
 	sign, _ := signs.Named(s.sign)
-	return text + map[bool]string{true: "above", false: "below"}[s.above] + " = " + string(signs.Of(sign).Append(nil, s.limit)) + "\n"
+	return text + map[bool]string{true: "above", false: "below"}[s.above] + " = " +
+		string(signs.Of(sign).Append(nil, s.limit)) + "\n"
 }
 
 // met reports whether a record has the sign, and whether its value meets the condition.
@@ -103,7 +105,8 @@ func (m *model) change(t *testing.T, rng *rand.Rand) {
 		{name: "Low", sign: spo2, flag: "low", values: 1},
 		{name: "Lasting", sign: spo2, flag: "low", lasting: minutes(2, 3), values: 3},
 		{name: "Below", sign: spo2, limit: []vitals.Value{91_01, 90_00}[rng.IntN(2)], values: 1, maxAge: minutes(1, 20)},
-		{name: "Fast", sign: heart, above: true, limit: []vitals.Value{99_99, 119_00}[rng.IntN(2)], lasting: minutes(0, 5), values: 1, maxAge: minutes(1, 10)},
+		{name: "Fast", sign: heart, above: true, limit: []vitals.Value{99_99, 119_00}[rng.IntN(2)], lasting: minutes(0, 5),
+			values: 1, maxAge: minutes(1, 10)},
 		{name: "High", sign: heart, flag: "high", values: 1 + rng.IntN(2), maxAge: minutes(60)},
 		{name: "Often", sign: heart, above: true, limit: 99_99, values: 4, maxAge: minutes(48 * 60), labels: "page"},
 		{name: "Cold", sign: ownSign.Field, limit: 30_4, lasting: minutes(1), values: 2},
@@ -271,7 +274,8 @@ func testModels(t *testing.T, rounds uint64) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { testModel(t, rand.New(rand.NewPCG(seed, 39)), counts) })
 	}
 	for _, what := range []string{
-		"stored", "completed", "duplicate", "late", "ahead", "left out", "lost", "forward", "backward", "a pause", "erased", "a part erased", "expired", "rules", "restart", "failure", "a device damaged",
+		"stored", "completed", "duplicate", "late", "ahead", "left out", "lost", "forward", "backward", "a pause", "erased",
+		"a part erased", "expired", "rules", "restart", "failure", "a device damaged",
 		"Low", "Lasting", "Below", "Fast", "High", "Often", "Cold", "Own", "Silent", "Gone",
 	} {
 		if counts[what] < 10 && !t.Failed() {
@@ -412,7 +416,8 @@ func testModel(t *testing.T, rng *rand.Rand, counts map[string]int) {
 
 // randomGroup stores some readings of devices, during which time passes, and returns them. Times are on a
 // grid, so that some readings have the time of another one.
-func (m *model) randomGroup(t *testing.T, rng *rand.Rand, devices []string, now *int64, counts map[string]int) (group []*storage.Entry) {
+func (m *model) randomGroup(t *testing.T, rng *rand.Rand, devices []string, now *int64,
+	counts map[string]int) (group []*storage.Entry) {
 	t.Helper()
 	for range 1 + rng.IntN(6) {
 		r := vitals.Reading{Device: name(t, devices[rng.IntN(len(devices))]), TimeUnixMs: *now - rng.Int64N(3)*minute}
@@ -440,7 +445,8 @@ func (m *model) randomGroup(t *testing.T, rng *rand.Rand, devices []string, now 
 		e := &storage.Entry{Reading: &r, ReceivedUnixMs: *now}
 		try(t, m.store.Append([]*storage.Entry{e}))
 		group = append(group, e)
-		switch counts[map[storage.Outcome]string{storage.Stored: "stored", storage.Completed: "completed", storage.Duplicate: "duplicate"}[e.Outcome]]++; {
+		switch counts[map[storage.Outcome]string{storage.Stored: "stored", storage.Completed: "completed",
+			storage.Duplicate: "duplicate"}[e.Outcome]]++; {
 		case e.ReceivedUnixMs-r.TimeUnixMs > 10*minute:
 			counts["late"]++
 		case r.TimeUnixMs > e.ReceivedUnixMs:

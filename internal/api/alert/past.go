@@ -16,15 +16,17 @@ import (
 
 // Bounds of the alerts of a range.
 const (
-	MaxRange      = 31 * 24 * time.Hour
-	MaxReplayed   = 1 << 19 // readings of 33 bytes, and 4 for each value that rules are about; twice that while they are read
+	MaxRange = 31 * 24 * time.Hour
+	// readings of 33 bytes, and 4 for each value that rules are about; twice that while they are read
+	MaxReplayed   = 1 << 19
 	MaxReplays    = 2       // at a time
 	MaxPast       = 1 << 14 // alerts, while the readings are evaluated
 	MaxReplayTime = 10 * time.Second
 )
 
 // PastNotice must be shown wherever alerts of a range are shown.
-const PastNotice = "These are alerts by today's rules, over what is stored now: what was reported then may have been other. " +
+const PastNotice = "These are alerts by today's rules, over what is stored now: what was reported then may have " +
+	"been other. " +
 	Notice
 
 // listPast answers a request for the alerts of one device in a range: the parts that lie in each of its assignments,

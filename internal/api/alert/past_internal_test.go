@@ -351,7 +351,8 @@ func TestPastBounds(t *testing.T) {
 		}
 		want("few", 200, `"total":1`)
 		h.readings = 2
-		want("too many readings", 400, `"field":"from","reason":"the alerts depend on more than 2 readings, from 108h before it on`)
+		want("too many readings", 400,
+			`"field":"from","reason":"the alerts depend on more than 2 readings, from 108h before it on`)
 		h.readings = MaxReplayed
 		store.after = func() error { time.Sleep(2 * MaxReplayTime); return nil }
 		want("a slow evaluation", 400, "takes more than 10s: choose a shorter range")

@@ -76,13 +76,15 @@ func readRuns(
 		return nil, 0, err
 	}
 	tails, toUnixMs := newTails(rules, runs, &d)
-	if err := readTails(ctx, from, storage.Range{Device: device, ToUnixMs: toUnixMs, Descending: true}, rules, tails, page); err != nil {
+	if err := readTails(ctx, from, storage.Range{Device: device, ToUnixMs: toUnixMs, Descending: true}, rules, tails,
+		page); err != nil {
 		return nil, 0, err
 	}
 	for i := range tails {
 		runs[i].cut = tails[i].cut
 	}
-	if err := replayTails(ctx, from, storage.Range{Device: device, ToUnixMs: toUnixMs}, rules, tails, runs, page); err != nil {
+	if err := replayTails(ctx, from, storage.Range{Device: device, ToUnixMs: toUnixMs}, rules, tails, runs,
+		page); err != nil {
 		return nil, 0, err
 	}
 	for i := range tails {
@@ -138,8 +140,8 @@ func readTails(
 	return nil
 }
 
-// replayTails gives the values of span that are in tails that are met to the runs, oldest first, until each has an active alert or
-// no more values: once an alert is active, the values that follow in its run change nothing.
+// replayTails gives the values of span that are in tails that are met to the runs, oldest first, until each has an
+// active alert or no more values: once an alert is active, the values that follow in its run change nothing.
 func replayTails(
 	ctx context.Context, from Reader, span storage.Range, rules []Rule, tails []tail, runs []run, page []storage.Record,
 ) error {
@@ -184,8 +186,8 @@ func replay(rules []Rule, tails []tail, runs []run, r *storage.Record) (waits bo
 const maxFailures = 8
 
 // readUnread reads the runs of unread devices; with again, also of those that could not be read before. Unless whole is
-// true or the engine is not ready, it takes about readFor, reads those of the order perhaps for rereadFor in a small part of the time, and
-// reports whether it has come to the end of the others.
+// true or the engine is not ready, it takes about readFor, reads those of the order perhaps for rereadFor in a small
+// part of the time, and reports whether it has come to the end of the others.
 func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) {
 	began := time.Now()
 	until := began.Add(readFor)

@@ -145,7 +145,8 @@ func ReadFrom(
 
 // replay returns the alerts that a server with some rules would have reported until a time, if it had got the records
 // when they arrived; and the number of late ones.
-func (h *history) replay(ctx context.Context, rules []Rule, untilUnixMs int64, mostAlerts int) (episodes []Episode, late int, err error) {
+func (h *history) replay(ctx context.Context, rules []Rule, untilUnixMs int64, mostAlerts int) (episodes []Episode,
+	late int, err error) {
 	device := h.summary.Name
 	order := make([]int, len(h.records))
 	for i := range order {
@@ -255,8 +256,8 @@ func (b *board) turns(device *vitals.Name) (unixMs []int64) {
 	return unixMs
 }
 
-// A history is a Reader of the records of one device that have arrived. Of a record it keeps 24 bytes and the values that
-// rules are about.
+// A history is a Reader of the records of one device that have arrived. Of a record it keeps 24 bytes and the values
+// that rules are about.
 type history struct {
 	signs   uint32 // bit set of those that rules are about
 	records []past // in ascending order

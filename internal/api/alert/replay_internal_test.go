@@ -59,7 +59,8 @@ func TestReplay(t *testing.T) {
 			return store
 		}
 		records := make([]storage.Record, len(entries))
-		if n, err := stored(2*begin).Scan(t.Context(), storage.Range{Device: device, ToUnixMs: 2 * begin}, records); n != len(records) || err != nil {
+		if n, err := stored(2*begin).Scan(t.Context(), storage.Range{Device: device, ToUnixMs: 2 * begin},
+			records); n != len(records) || err != nil {
 			t.Fatal(n, err)
 		}
 		for range 20 {
@@ -68,7 +69,8 @@ func TestReplay(t *testing.T) {
 			try(t, err)
 			var got, want []string
 			for _, e := range episodes {
-				if e.FiredUnixMs < e.SinceUnixMs && e.Rule.Silent != 0 || e.ResolvedUnixMs != 0 && e.ResolvedUnixMs < e.FiredUnixMs {
+				if e.FiredUnixMs < e.SinceUnixMs && e.Rule.Silent != 0 ||
+					e.ResolvedUnixMs != 0 && e.ResolvedUnixMs < e.FiredUnixMs {
 					t.Errorf("seed %d: %+v", seed, e)
 				}
 				if e.ResolvedUnixMs == 0 {
@@ -92,7 +94,8 @@ func TestReplay(t *testing.T) {
 // A replay shows when an alert would have begun and ended: by both clocks, with silence and late values.
 func TestReplayTimes(t *testing.T) {
 	rules := []Rule{
-		{Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, For: 2 * time.Minute, Values: 3, MaxAge: 10 * time.Minute},
+		{Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, For: 2 * time.Minute, Values: 3,
+			MaxAge: 10 * time.Minute},
 		{Name: "Silent", Silent: 30 * time.Minute, MaxAge: 2 * time.Hour},
 	}
 	var records []storage.Record
@@ -114,14 +117,16 @@ func TestReplayTimes(t *testing.T) {
 	slices.SortStableFunc(episodes, func(a, b Episode) int { return cmp.Compare(a.FiredUnixMs, b.FiredUnixMs) })
 	var got []string
 	for _, e := range episodes {
-		got = append(got, fmt.Sprintf("%s %d %d %d", e.Rule.Name, e.SinceUnixMs/minute, e.FiredUnixMs/minute, e.ResolvedUnixMs/minute))
+		got = append(got, fmt.Sprintf("%s %d %d %d", e.Rule.Name, e.SinceUnixMs/minute, e.FiredUnixMs/minute,
+			e.ResolvedUnixMs/minute))
 	}
 	want := []string{"Low 3 3 4", "Silent 34 34 61", "Silent 91 91 181"}
 	if !slices.Equal(got, want) || late != 10 {
 		t.Errorf("got %q and %d late readings, want %q and 10", got, late, want)
 	}
 	const centuries = 10_000_000_000_000 // more than a time.Duration has
-	if episodes, _, err = replayAll(t, lowOnly, name(t, "d"), records[:1], centuries); err != nil || len(episodes) != 1 || episodes[0].ResolvedUnixMs != minute+Lasts.Milliseconds() {
+	if episodes, _, err = replayAll(t, lowOnly, name(t, "d"), records[:1], centuries); err != nil || len(episodes) != 1 ||
+		episodes[0].ResolvedUnixMs != minute+Lasts.Milliseconds() {
 		t.Errorf("after centuries: %+v, %v", episodes, err)
 	}
 }
@@ -139,7 +144,8 @@ func TestReplayTogether(t *testing.T) {
 	rule := lowOnly[0]
 	rule.Values = 2
 	episodes, _, err := replayAll(t, []Rule{rule}, name(t, "d"), records, begin+2*gap)
-	if err != nil || len(episodes) != 1 || episodes[0].SinceUnixMs != begin+gap || episodes[0].FiredUnixMs != begin+gap+1 || episodes[0].ResolvedUnixMs != 0 {
+	if err != nil || len(episodes) != 1 || episodes[0].SinceUnixMs != begin+gap ||
+		episodes[0].FiredUnixMs != begin+gap+1 || episodes[0].ResolvedUnixMs != 0 {
 		t.Errorf("got %+v, %v", episodes, err)
 	}
 }

@@ -75,8 +75,8 @@ type run struct {
 	cut          bool // it was read, but not all of its values
 }
 
-// take adds a value that is newer than all that the run has seen, and reports whether that ends an active run; it may begin another one.
-// met says whether the value meets the condition.
+// take adds a value that is newer than all that the run has seen, and reports whether that ends an active run; it may
+// begin another one. met says whether the value meets the condition.
 func (u *run) take(r *Rule, met bool, unixMs, receivedUnixMs int64) (ended bool) {
 	if !met || unixMs-u.newestUnixMs >= Lasts.Milliseconds() {
 		ended = u.active

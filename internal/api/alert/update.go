@@ -10,8 +10,8 @@ import (
 )
 
 // An update is what matters of a reading that was stored or, with completed, has added signs to a stored
-// one. It has a bit for each rule about values: in has if the reading has a value of the rule's sign, and in met if that
-// meets the condition.
+// one. It has a bit for each rule about values: in has if the reading has a value of the rule's sign, and in met if
+// that meets the condition.
 type update struct {
 	device                 vitals.Name
 	unixMs, receivedUnixMs int64
@@ -22,18 +22,20 @@ type update struct {
 
 // A filter selects the readings that matter. For most readings that is all that alerts cost.
 //
-// A reading matters if it may begin, prolong or end a run. Two kinds of readings are left out: of a device whose runs are not met, those that
-// meet no rule; and of one whose runs that are met are all active alerts, those that meet the rules of these alerts and no others. Then
-// the next sweep finds out how old the newest values are. Until then, a value that is older than one that was left out may seem to be the
-// newest one, but no run seems to be shorter than it is. So what is stored of a device is read before an alert begins, and before one ends
-// of which values may have been left out. A device may also seem to be silent; see oldMs. TestModel leaves out readings, too.
+// A reading matters if it may begin, prolong or end a run. Two kinds of readings are left out: of a device whose runs
+// are not met, those that meet no rule; and of one whose runs that are met are all active alerts, those that meet the
+// rules of these alerts and no others. Then the next sweep finds out how old the newest values are. Until then, a value
+// that is older than one that was left out may seem to be the newest one, but no run seems to be shorter than it is. So
+// what is stored of a device is read before an alert begins, and before one ends of which values may have been left
+// out. A device may also seem to be silent; see oldMs. TestModel leaves out readings, too.
 type filter struct {
 	rules  []Rule
 	ofSign [vitals.MaxSigns]uint64       // rules about the values of a sign
 	signs  uint32                        // bit set of those that rules are about
 	unmet  [vitals.MaxSigns]vitals.Range // by sign; values between the ends meet no rule
-	oldMs  int64                         // nothing is left out that is so old when it arrives: a device that was not known may be silent before a sweep
-	all    bool                          // leave out nothing: by a rule about silence, too many devices would seem to be silent
+	// nothing is left out that is so old when it arrives: a device that was not known may be silent before a sweep
+	oldMs int64
+	all   bool // leave out nothing: by a rule about silence, too many devices would seem to be silent
 
 	hash   func(*vitals.Name) uint64
 	except atomic.Pointer[exceptions] // nil means that nothing is left out yet
@@ -66,10 +68,12 @@ func newFilter(rules []Rule, hash func(*vitals.Name) uint64) *filter {
 func (f *filter) fill(u *update, e *storage.Entry) bool {
 	r := e.Reading
 	f.look(u, &r.Values)
-	if except := f.except.Load(); except != nil && e.ReceivedUnixMs-r.TimeUnixMs < f.oldMs && except.get(f.hash(&r.Device)).leavesOut(u, r.TimeUnixMs) {
+	if except := f.except.Load(); except != nil && e.ReceivedUnixMs-r.TimeUnixMs < f.oldMs &&
+		except.get(f.hash(&r.Device)).leavesOut(u, r.TimeUnixMs) {
 		return false
 	}
-	u.device, u.unixMs, u.receivedUnixMs, u.completed = r.Device, r.TimeUnixMs, e.ReceivedUnixMs, e.Outcome == storage.Completed
+	u.device, u.unixMs, u.receivedUnixMs, u.completed = r.Device, r.TimeUnixMs, e.ReceivedUnixMs,
+		e.Outcome == storage.Completed
 	return true
 }
 
@@ -91,8 +95,9 @@ func (f *filter) look(u *update, values *vitals.Values) {
 	}
 }
 
-// An exception says which readings of a device are left out instead of those that meet no rule: those from fromUnixMs until untilUnixMs that,
-// of the rules about their signs, meet those in active and no others. Its zero value, but for the hash, leaves out nothing.
+// An exception says which readings of a device are left out instead of those that meet no rule: those from fromUnixMs
+// until untilUnixMs that, of the rules about their signs, meet those in active and no others. Its zero value, but for
+// the hash, leaves out nothing.
 type exception struct {
 	hash                    uint64 // of the device
 	active                  uint64
@@ -107,8 +112,9 @@ func (e *exception) leavesOut(u *update, unixMs int64) bool {
 	return u.met == u.has&e.active && unixMs >= e.fromUnixMs && unixMs < e.untilUnixMs
 }
 
-// An exceptions is a hash table with linear probing, by the hashes of the devices' names. One goroutine at a time may change it while others
-// read it. Most look-ups are of devices that it does not have, and read only a bit; the others read few pages of memory.
+// An exceptions is a hash table with linear probing, by the hashes of the devices' names. One goroutine at a time may
+// change it while others read it. Most look-ups are of devices that it does not have, and read only a bit; the others
+// read few pages of memory.
 type exceptions struct {
 	bits   []atomic.Uint64 // by the upper half of the hash: whether there may be one; 8 for each place
 	places []atomic.Uint32 // by the lower half; a power of two. Each is free, gone, or an index of all
@@ -125,7 +131,8 @@ const (
 // newExceptions returns exceptions with room for more than n.
 func newExceptions(n int) *exceptions {
 	places := 8 << bits.Len(uint(n))
-	return &exceptions{bits: make([]atomic.Uint64, places/8), places: make([]atomic.Uint32, places), all: make([]exception, 1+places/4)}
+	return &exceptions{bits: make([]atomic.Uint64, places/8), places: make([]atomic.Uint32, places),
+		all: make([]exception, 1+places/4)}
 }
 
 // get returns the exception of a device, or nil.

@@ -35,8 +35,13 @@ func (all Senders) Collect(ch chan<- prometheus.Metric) {
 		if at, cause := s.Failing(); cause != nil {
 			since = float64(at.UnixMilli()) / 1000
 		}
-		to.Counter("pulsegate_alertmanager_sent_total", "Alerts that an Alertmanager has accepted, by its URL. Active ones are sent again every minute.", float64(s.sent.Load()), "url", s.URL())
-		to.Counter("pulsegate_alertmanager_failed_requests_total", "Requests that an Alertmanager has not accepted.", float64(s.failed.Load()), "url", s.URL())
-		to.Gauge("pulsegate_alertmanager_failing_since_seconds", "Unix time since when an Alertmanager has accepted no alerts; 0 if it has accepted the last ones.", since, "url", s.URL())
+		to.Counter("pulsegate_alertmanager_sent_total",
+			"Alerts that an Alertmanager has accepted, by its URL. Active ones are sent again every minute.",
+			float64(s.sent.Load()), "url", s.URL())
+		to.Counter("pulsegate_alertmanager_failed_requests_total", "Requests that an Alertmanager has not accepted.",
+			float64(s.failed.Load()), "url", s.URL())
+		to.Gauge("pulsegate_alertmanager_failing_since_seconds",
+			"Unix time since when an Alertmanager has accepted no alerts; 0 if it has accepted the last ones.", since,
+			"url", s.URL())
 	}
 }

@@ -348,7 +348,8 @@ func (s *Sender) post(ctx context.Context, alerts []alert.Alert, now time.Time) 
 		return shown(err)
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswerBytes)) // it may repeat what was sent, so it is not shown
+	// it may repeat what was sent, so it is not shown
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswerBytes))
 	if answer.StatusCode/100 != 2 {
 		return fmt.Errorf("it answers with status %d", answer.StatusCode)
 	}

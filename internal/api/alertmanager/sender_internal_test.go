@@ -55,7 +55,8 @@ func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if status == 0 {
 		status = 200
 	}
-	return &http.Response{StatusCode: status, Header: http.Header{"Location": {"http://other/"}}, Body: io.NopCloser(strings.NewReader("85.25")), Request: r}, nil
+	return &http.Response{StatusCode: status, Header: http.Header{"Location": {"http://other/"}},
+		Body: io.NopCloser(strings.NewReader("85.25")), Request: r}, nil
 }
 
 // taken returns the alerts of the requests since the call before, and the number of requests.
@@ -90,7 +91,8 @@ type fixture struct {
 }
 
 var lowRule = alert.Rule{
-	Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, Values: 1, MaxAge: 10 * time.Minute,
+	Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, Values: 1,
+	MaxAge: 10 * time.Minute,
 	Labels: map[string]string{"severity": "page"}, Field: "spo2_pct", Condition: "spo2_pct flagged as low",
 }
 
@@ -272,13 +274,15 @@ func TestSend(t *testing.T) {
 			Annotations: annotations{"a1: spo2_pct flagged as low", alert.Notice},
 			StartsAt:    since.Format("2006-01-02T15:04:05.000Z"), EndsAt: a.EndsAt,
 			Generator: "https://vitals.example/#device?" + url.Values{
-				"device": {"a1"}, "from": {since.Add(-30 * time.Minute).Format(time.RFC3339)}, "to": {since.Add(30 * time.Minute).Format(time.RFC3339)},
+				"device": {"a1"}, "from": {since.Add(-30 * time.Minute).Format(time.RFC3339)},
+				"to": {since.Add(30 * time.Minute).Format(time.RFC3339)},
 			}.Encode(),
 		}
 		if fmt.Sprint(a) != fmt.Sprint(want) || err != nil || ends.After(until) || ends.Before(until.Add(-3*time.Second)) {
 			t.Errorf("got %+v\nwant %+v until %v", a, want, until)
 		}
-		if r := f.peer.requests[0]; r.Method != "POST" || r.URL.String() != "http://alertmanager:9093/x/api/v2/alerts" || r.Header.Get("Content-Type") != "application/json" {
+		if r := f.peer.requests[0]; r.Method != "POST" || r.URL.String() != "http://alertmanager:9093/x/api/v2/alerts" ||
+			r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
 		}
 		f.pass(3 * time.Minute)
@@ -311,7 +315,8 @@ func TestRulesWhileAway(t *testing.T) {
 			f.pass(time.Second)
 			f.peer.taken(t)
 			f.pass(4 * time.Minute)
-			if alerts, _ := f.peer.taken(t); len(alerts) < 6 || slices.ContainsFunc(texts(alerts), func(text string) bool { return strings.Contains(text, "ended") }) {
+			if alerts, _ := f.peer.taken(t); len(alerts) < 6 ||
+				slices.ContainsFunc(texts(alerts), func(text string) bool { return strings.Contains(text, "ended") }) {
 				t.Errorf("shared is %v, while the store is away: %v", shared, texts(alerts))
 			}
 			a1, err := vitals.ParseName("a1")
@@ -326,7 +331,8 @@ func TestRulesWhileAway(t *testing.T) {
 			}
 			f.away.Store(false)
 			f.pass(2 * time.Minute)
-			if alerts, _ := f.peer.taken(t); len(alerts) < 2 || slices.ContainsFunc(texts(alerts), func(text string) bool { return text != "a2 active" }) {
+			if alerts, _ := f.peer.taken(t); len(alerts) < 2 ||
+				slices.ContainsFunc(texts(alerts), func(text string) bool { return text != "a2 active" }) {
 				t.Errorf("shared is %v, at the end: %v", shared, texts(alerts))
 			}
 		})
@@ -372,7 +378,8 @@ func TestRestartSilent(t *testing.T) {
 		f.store1(t, "a2", 97_00)
 		f.pass(7 * time.Minute)
 		before, _ := f.peer.taken(t)
-		if got := texts(before); len(got) == 0 || slices.ContainsFunc(got, func(text string) bool { return text != "gone active" }) {
+		if got := texts(before); len(got) == 0 ||
+			slices.ContainsFunc(got, func(text string) bool { return text != "gone active" }) {
 			t.Fatalf("before the restart, got %v", got)
 		}
 		stop()
@@ -383,7 +390,8 @@ func TestRestartSilent(t *testing.T) {
 		f.store1(t, "a1", 97_00)
 		f.pass(2 * time.Minute)
 		after, _ := f.peer.taken(t)
-		if got := texts(after); !slices.Equal(got[:2], []string{"a2 active", "gone active"}) && !slices.Equal(got[:2], []string{"gone active", "a2 active"}) || slices.Contains(got, "a1 active") {
+		if got := texts(after); !slices.Equal(got[:2], []string{"a2 active", "gone active"}) &&
+			!slices.Equal(got[:2], []string{"gone active", "a2 active"}) || slices.Contains(got, "a1 active") {
 			t.Errorf("after the restart, got %v", got)
 		}
 		for _, a := range after {
@@ -443,7 +451,8 @@ func TestShort(t *testing.T) {
 		f.store1(t, "a1", 97_00)
 		f.pass(3 * time.Second)
 		alerts, _ := f.peer.taken(t)
-		if len(alerts) != 2 || alerts[0].EndsAt <= alerts[1].EndsAt || alerts[0].StartsAt != alerts[1].StartsAt || texts(alerts)[1] != "a1 ended" {
+		if len(alerts) != 2 || alerts[0].EndsAt <= alerts[1].EndsAt || alerts[0].StartsAt != alerts[1].StartsAt ||
+			texts(alerts)[1] != "a1 ended" {
 			t.Errorf("got %+v", alerts)
 		}
 	})
@@ -518,7 +527,8 @@ func TestAway(t *testing.T) {
 		if len(got) != 62 || !got["a1 active"] || !got["a2 ended"] || !got["b0 active"] || !got["b59 active"] {
 			t.Errorf("%d: %v", len(got), got)
 		}
-		if _, cause := f.sender.Failing(); cause != nil || !slices.Equal(f.log, []string{"dial tcp: connection refused", "<nil>"}) {
+		if _, cause := f.sender.Failing(); cause != nil ||
+			!slices.Equal(f.log, []string{"dial tcp: connection refused", "<nil>"}) {
 			t.Errorf("%v, reported %q", cause, f.log)
 		}
 	})
@@ -617,7 +627,8 @@ func TestPrivate(t *testing.T) {
 		device, err := vitals.ParseName("a1")
 		try(t, err)
 		f.store1(t, "a1", 85_25)
-		try(t, f.store.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}))
+		try(t, f.store.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 1,
+			ToUnixMs: storage.OpenEnd}))
 		f.pass(2 * time.Minute)
 		f.peer.set(func() { f.peer.status = 500 })
 		f.store1(t, "a1", 97_25)

@@ -60,7 +60,8 @@ func TestLOINC(t *testing.T) {
 	if table.LOINC("1-8") != 0 {
 		t.Error("1-8 is the code of a sign")
 	}
-	own := vitals.Definition{Field: "fev1_l", Label: "FEV1", Unit: "L", LOINC: []string{"20150-9"}, Accepted: vitals.Range{Min: 1, Max: 12}, Usual: vitals.Range{Min: 1, Max: 12}}
+	own := vitals.Definition{Field: "fev1_l", Label: "FEV1", Unit: "L", LOINC: []string{"20150-9"},
+		Accepted: vitals.Range{Min: 1, Max: 12}, Usual: vitals.Range{Min: 1, Max: 12}}
 	for _, define := range [][]vitals.Definition{{own}, nil} {
 		try(t, table.Signs.Define(define))
 		if _, _, ok := table.Sign(table.LOINC("20150-9")); ok != (define != nil) {

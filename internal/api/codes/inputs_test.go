@@ -22,10 +22,10 @@ import (
 
 var try = polltest.Try
 
-// concepts has what each pair of codes means, its columns in the order of its rows, and on the diagonal each code alone:
-// h heart rate, p pulse rate, r resting heart rate, t body temperature, b respiratory rate; signs of the user's own: e the rate of an ECG (76282-3, 8867-4), w
-// the pulse at the wrist (8893-0, 8889-8), o the temperature in an armpit (8328-7). A dot means that the codes contradict
-// each other, or that no sign has them.
+// concepts has what each pair of codes means, its columns in the order of its rows, and on the diagonal each code
+// alone: h heart rate, p pulse rate, r resting heart rate, t body temperature, b respiratory rate; signs of the user's
+// own: e the rate of an ECG (76282-3, 8867-4), w the pulse at the wrist (8893-0, 8889-8), o the temperature in an
+// armpit (8328-7). A dot means that the codes contradict each other, or that no sign has them.
 const concepts = `
 	8867-4  h
 	40443-4 r r
@@ -48,7 +48,8 @@ const concepts = `
 `
 
 var fields = map[string]string{
-	"h": "heart_rate_bpm", "p": "pulse_rate_bpm", "r": "resting_heart_rate_bpm", "t": "body_temperature_c", "b": "respiratory_rate_bpm",
+	"h": "heart_rate_bpm", "p": "pulse_rate_bpm", "r": "resting_heart_rate_bpm", "t": "body_temperature_c",
+	"b": "respiratory_rate_bpm",
 	"e": "ecg_rate_bpm", "w": "wrist_rate_bpm", "o": "armpit_c",
 }
 
@@ -58,9 +59,11 @@ type receiver func(value, unit string, codes ...string) string
 func newStore(t *testing.T, problems *problem.Set) (*storetest.Memory, *ingest.Core) {
 	s := storetest.NewMemory()
 	own := func(field, unit string, loinc ...string) vitals.Definition {
-		return vitals.Definition{Field: field, Label: field, Unit: unit, LOINC: loinc, Accepted: vitals.Range{Min: 20, Max: 300}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
+		return vitals.Definition{Field: field, Label: field, Unit: unit, LOINC: loinc,
+			Accepted: vitals.Range{Min: 20, Max: 300}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
 	}
-	try(t, s.Signs().Define([]vitals.Definition{own("ecg_rate_bpm", "/min", "76282-3", "8867-4"), own("wrist_rate_bpm", "/min", "8893-0", "8889-8"), own("armpit_c", "Cel", "8328-7")}))
+	try(t, s.Signs().Define([]vitals.Definition{own("ecg_rate_bpm", "/min", "76282-3", "8867-4"),
+		own("wrist_rate_bpm", "/min", "8893-0", "8889-8"), own("armpit_c", "Cel", "8328-7")}))
 	core, err := ingest.New(s, problems, ingest.Config{Limits: s.Signs().DefaultLimits()})
 	try(t, err)
 	t.Cleanup(func() { _ = core.Close(context.Background()) })
@@ -101,7 +104,8 @@ func overHL7(t *testing.T, pulseAsHeartRate bool) receiver {
 			}
 			concept = append(concept, code+"^^"+system)
 		}
-		message := "MSH|^~\\&|||||||ORU^R01|1|P|2.6\rOBX|1|NM|" + strings.Join(concept, "^") + "||" + value + "|" + unit + "|||||R|||" + sentAt(n).Format("20060102150405") + "+0000||||d"
+		message := "MSH|^~\\&|||||||ORU^R01|1|P|2.6\rOBX|1|NM|" + strings.Join(concept, "^") + "||" + value + "|" + unit +
+			"|||||R|||" + sentAt(n).Format("20060102150405") + "+0000||||d"
 		m := hl7.Parse([]byte(message), opt)
 		core.Receive(context.Background(), &ingest.Delivery{Input: m, Message: []byte(message)}, func(o *ingest.Outcome) {
 			answer, _ := m.Answer(nil, o, sentAt(n))
@@ -120,7 +124,8 @@ func overFHIR(t *testing.T, pulseAsHeartRate bool) receiver {
 	device, err := vitals.ParseName("d")
 	try(t, err)
 	try(t, s.Assign(t.Context(), storage.Assignment{Device: device, Subject: "p", ToUnixMs: storage.OpenEnd}))
-	h := core.Handler(fhir.New(s, s, fhir.Options{Service: query.Service{Problems: problems}, PulseAsHeartRate: pulseAsHeartRate}).ObservationForm)
+	h := core.Handler(fhir.New(s, s, fhir.Options{Service: query.Service{Problems: problems},
+		PulseAsHeartRate: pulseAsHeartRate}).ObservationForm)
 	n := 0
 	return func(value, unit string, codes ...string) string {
 		n++
@@ -133,9 +138,10 @@ func overFHIR(t *testing.T, pulseAsHeartRate bool) receiver {
 			codings = append(codings, fmt.Sprintf(`{"system":%q,"code":%q}`, system, code))
 		}
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/fhir/Observation", strings.NewReader(fmt.Sprintf(`{"resourceType":"Observation","status":"final",
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/fhir/Observation",
+			strings.NewReader(fmt.Sprintf(`{"resourceType":"Observation","status":"final",
 			"code":{"coding":[%s]},"device":{"reference":"Device/d"},"effectiveDateTime":%q,"valueQuantity":{"value":%s,"system":"http://unitsofmeasure.org","code":%q}}`,
-			strings.Join(codings, ","), sentAt(n).Format(time.RFC3339), value, unit))))
+				strings.Join(codings, ","), sentAt(n).Format(time.RFC3339), value, unit))))
 		if w.Code != http.StatusCreated {
 			return w.Body.String()
 		}
@@ -145,7 +151,8 @@ func overFHIR(t *testing.T, pulseAsHeartRate bool) receiver {
 
 // Both inputs agree on what codes mean, in either order, with and without --pulse-as heart-rate.
 func TestConcepts(t *testing.T) {
-	reasons := []string{"OBX-3: not a code of a sign", "OBX-3: the codes are of different signs", "not a vital sign that Pulsegate stores"}
+	reasons := []string{"OBX-3: not a code of a sign", "OBX-3: the codes are of different signs",
+		"not a vital sign that Pulsegate stores"}
 	for _, asHeartRate := range []bool{false, true} {
 		for input, receive := range map[string]receiver{"HL7": overHL7(t, asHeartRate), "FHIR": overFHIR(t, asHeartRate)} {
 			var names []string

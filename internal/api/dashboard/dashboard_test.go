@@ -80,19 +80,22 @@ func TestFiles(t *testing.T) {
 	if regexp.MustCompile(`<script>|<style|style="|="/|https?:`).MatchString(page) {
 		t.Errorf("the page has inline scripts or styles, or addresses that are not relative:\n%s", page)
 	}
-	for _, m := range append(names, []string{"", ""}, []string{"", strings.Replace(names[0][1], "icon.svg", "uPlot.iife.min.js", 1)}) {
+	for _, m := range append(names, []string{"", ""},
+		[]string{"", strings.Replace(names[0][1], "icon.svg", "uPlot.iife.min.js", 1)}) {
 		path := "/" + m[1]
 		plain, small := do(h, "GET", path, ""), do(h, "GET", path, "", "Accept-Encoding", "br;q=1, gzip;q=0.5")
 		for _, answer := range []*http.Response{plain, small} {
 			policy := answer.Header.Get("Content-Security-Policy")
-			if answer.StatusCode != 200 || !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") || strings.Join(answer.Header["Vary"], ", ") != "Accept-Encoding, Cookie" {
+			if answer.StatusCode != 200 || !strings.HasPrefix(policy, "default-src 'none'; ") ||
+				strings.Contains(policy, "unsafe") || strings.Join(answer.Header["Vary"], ", ") != "Accept-Encoding, Cookie" {
 				t.Errorf("%s: status %d, policy %q", path, answer.StatusCode, policy)
 			}
 			if m[1] != "" && !strings.Contains(answer.Header.Get("Cache-Control"), "immutable") {
 				t.Errorf("%s is not cached for ever", path)
 			}
 		}
-		if plain.Header.Get("Content-Encoding") != "" || do(h, "GET", path, "", "Accept-Encoding", "gzip;q=0").Header.Get("Content-Encoding") != "" {
+		if plain.Header.Get("Content-Encoding") != "" ||
+			do(h, "GET", path, "", "Accept-Encoding", "gzip;q=0").Header.Get("Content-Encoding") != "" {
 			t.Errorf("%s is compressed for a client that did not ask for it", path)
 		}
 		if small.Header.Get("Content-Encoding") == "gzip" {
@@ -116,8 +119,10 @@ func TestFiles(t *testing.T) {
 			t.Errorf("HEAD of %s: length %s, %d bytes", path, head.Header.Get("Content-Length"), len(body))
 		}
 	}
-	for _, path := range []string{"/assets/0000000000000000/app.js", strings.Replace("/"+names[0][1], "icon.svg", "no-such.js", 1), strings.Replace("/"+names[0][1], "icon.svg", "..%2Findex.html", 1)} {
-		if answer := do(h, "GET", path, ""); answer.StatusCode != 404 || strings.Contains(answer.Header.Get("Cache-Control"), "immutable") {
+	for _, path := range []string{"/assets/0000000000000000/app.js", strings.Replace("/"+names[0][1], "icon.svg",
+		"no-such.js", 1), strings.Replace("/"+names[0][1], "icon.svg", "..%2Findex.html", 1)} {
+		if answer := do(h, "GET", path, ""); answer.StatusCode != 404 ||
+			strings.Contains(answer.Header.Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: status %d, %q", path, answer.StatusCode, answer.Header.Get("Cache-Control"))
 		}
 	}
@@ -215,11 +220,13 @@ func TestSession(t *testing.T) {
 		}
 		c := answer.Cookies()[0]
 		cookie := c.Name + "=" + c.Value
-		if s := state(cookie); !s.SignedIn || s.AllDevices != tt.all || s.Expires == nil || time.Until(*s.Expires) > 12*time.Hour {
+		if s := state(cookie); !s.SignedIn || s.AllDevices != tt.all || s.Expires == nil ||
+			time.Until(*s.Expires) > 12*time.Hour {
 			t.Errorf("signed in: %+v", s)
 		}
 		want := map[bool]string{true: "all", false: "some"}[tt.all]
-		if in, out := do(h, "GET", "/", "", "Cookie", cookie), do(h, "GET", "/", ""); !strings.Contains(text(t, in.Body), `data-session="`+want+`"`) ||
+		if in, out := do(h, "GET", "/", "", "Cookie", cookie), do(h, "GET", "/", ""); !strings.Contains(text(t, in.Body),
+			`data-session="`+want+`"`) ||
 			!strings.Contains(text(t, out.Body), `data-session="out"`) || in.Header.Get("ETag") == out.Header.Get("ETag") {
 			t.Errorf("the page does not say %s, or out, or has one ETag for both", want)
 		}
@@ -228,11 +235,13 @@ func TestSession(t *testing.T) {
 		if system.StatusCode != tt.wantSystem {
 			t.Errorf("system: status %d, want %d", system.StatusCode, tt.wantSystem)
 		}
-		if tt.all && (!strings.Contains(body, `"pulsegate_store_devices":[{"value":3}]`) || strings.Contains(body, "pulsegate_tokens")) {
+		if tt.all && (!strings.Contains(body, `"pulsegate_store_devices":[{"value":3}]`) ||
+			strings.Contains(body, "pulsegate_tokens")) {
 			t.Errorf("the system is %s", body)
 		}
 		answer = do(h, "DELETE", "/v1/session", "", "Cookie", cookie)
-		if out := answer.Cookies(); answer.StatusCode != 204 || len(out) != 1 || out[0].MaxAge >= 0 || state(cookie).SignedIn {
+		if out := answer.Cookies(); answer.StatusCode != 204 || len(out) != 1 || out[0].MaxAge >= 0 ||
+			state(cookie).SignedIn {
 			t.Errorf("sign-out: status %d, cookies %v", answer.StatusCode, out)
 		}
 	}
@@ -241,10 +250,12 @@ func TestSession(t *testing.T) {
 		want int
 	}{
 		{`{"token":"` + writer + `"}`, 403}, {`{"token":"pgt_x"}`, 401}, {`{"token":""}`, 401}, {`{}`, 401},
-		{`{"token":"` + all + `","x":1}`, 400}, {`{"token":"` + all + `"}{}`, 400}, {`token=` + all, 400}, {`{"token":"` + strings.Repeat("x", 2000) + `"}`, 400},
+		{`{"token":"` + all + `","x":1}`, 400}, {`{"token":"` + all + `"}{}`, 400}, {`token=` + all, 400},
+		{`{"token":"` + strings.Repeat("x", 2000) + `"}`, 400},
 	} {
 		answer := do(h, "POST", "/v1/session", tt.body)
-		if body := text(t, answer.Body); answer.StatusCode != tt.want || len(answer.Cookies()) != 0 || strings.Contains(body, "pgt_") {
+		if body := text(t, answer.Body); answer.StatusCode != tt.want || len(answer.Cookies()) != 0 ||
+			strings.Contains(body, "pgt_") {
 			t.Errorf("sign-in with %.20q: status %d, want %d; %s", tt.body, answer.StatusCode, tt.want, body)
 		}
 	}

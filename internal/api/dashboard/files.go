@@ -45,7 +45,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 // pageHeader are the header fields of the files of the page.
 var pageHeader = []string{
-	"Content-Security-Policy", policy, "Referrer-Policy", "no-referrer", "Cross-Origin-Opener-Policy", "same-origin", "Cross-Origin-Resource-Policy", "same-origin", "Vary", "Cookie",
+	"Content-Security-Policy", policy, "Referrer-Policy", "no-referrer", "Cross-Origin-Opener-Policy", "same-origin",
+	"Cross-Origin-Resource-Policy", "same-origin", "Vary", "Cookie",
 }
 
 // A File is a text that is sent compressed if the client accepts that, and not at all to a client
@@ -99,7 +100,8 @@ func loadFiles(fsys fs.FS, provider bool) (*files, error) {
 		}
 		text = bytes.ReplaceAll(text, []byte(versionMark), []byte(f.version))
 		for _, state := range []string{sessionOpen, sessionOut, sessionAll, sessionSome} {
-			if f.index[state], err = pageFile(name, bytes.ReplaceAll(text, []byte(sessionMark), []byte(state)), "private, no-cache"); err != nil {
+			if f.index[state], err = pageFile(name, bytes.ReplaceAll(text, []byte(sessionMark), []byte(state)),
+				"private, no-cache"); err != nil {
 				return nil, err
 			}
 		}
@@ -121,10 +123,12 @@ func pageFile(name string, text []byte, cacheControl string) (*File, error) {
 	if contentType == "" {
 		return nil, fmt.Errorf("%s has no media type", name)
 	}
-	return NewFile(text, append([]string{"Content-Type", contentType, "Cache-Control", cacheControl}, pageHeader...)...), nil
+	return NewFile(text, append([]string{"Content-Type", contentType, "Cache-Control", cacheControl}, pageHeader...)...),
+		nil
 }
 
-// NewFile returns a File with header fields, given as names and values. The first request compresses it: many servers are never asked for it.
+// NewFile returns a File with header fields, given as names and values. The first request compresses it: many servers
+// are never asked for it.
 func NewFile(text []byte, header ...string) *File {
 	return &File{header: header, content: sync.OnceValue(func() content { return compress(text) })}
 }

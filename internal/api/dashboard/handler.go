@@ -49,7 +49,8 @@ func New(opt Options) (*Handler, error) {
 
 // Mount routes the page and what only it needs. read routes GET and HEAD of an address, and write
 // another method, for requests from this site only.
-func (h *Handler) Mount(read func(template string, h http.Handler), write func(template string, h http.Handler, method string)) {
+func (h *Handler) Mount(read func(template string, h http.Handler),
+	write func(template string, h http.Handler, method string)) {
 	read("/", http.HandlerFunc(h.Index))
 	read("/assets/{version}/{file}", http.HandlerFunc(h.Asset))
 	read("/v1/system", http.HandlerFunc(h.System))
@@ -99,7 +100,8 @@ func (h *Handler) Session(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) sessionState(r *http.Request) sessionState {
-	state := sessionState{Tokens: h.opt.Gate.Tokens != nil, SignedIn: h.opt.Gate.Open(), AllDevices: h.opt.Gate.Open(), Provider: h.opt.Gate.SignIns != nil}
+	state := sessionState{Tokens: h.opt.Gate.Tokens != nil, SignedIn: h.opt.Gate.Open(), AllDevices: h.opt.Gate.Open(),
+		Provider: h.opt.Gate.SignIns != nil}
 	if access, expires, ok := h.opt.Gate.Session(r, time.Now()); ok {
 		expires = expires.UTC()
 		state.SignedIn, state.AllDevices, state.Expires = true, access.CoversAll(), &expires
@@ -154,8 +156,10 @@ func (h *Handler) verdict(w http.ResponseWriter, r *http.Request, v gate.Verdict
 // SystemMetrics are the names of the metrics in the answer of [Handler.System]. None of their
 // labels names a device, a client or a token. It is never modified.
 var SystemMetrics = []string{
-	"pulsegate_readings_total", "pulsegate_refused_requests_total", "pulsegate_auth_refused_total", "pulsegate_connections",
-	"pulsegate_commit_duration_seconds", "pulsegate_commit_group_readings", "pulsegate_commit_failures_total", "pulsegate_queue_readings",
+	"pulsegate_readings_total", "pulsegate_refused_requests_total", "pulsegate_auth_refused_total",
+	"pulsegate_connections",
+	"pulsegate_commit_duration_seconds", "pulsegate_commit_group_readings", "pulsegate_commit_failures_total",
+	"pulsegate_queue_readings",
 	"pulsegate_live_subscribers", "pulsegate_store_devices", "pulsegate_store_size_bytes", "pulsegate_store_log_bytes",
 	"pulsegate_store_free_bytes", "pulsegate_store_min_free_bytes", "pulsegate_store_failed",
 	"process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds",

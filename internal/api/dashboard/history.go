@@ -19,7 +19,8 @@ const (
 
 // HistoryColumns are the values of a point, by their names in the answer of [Handler.System]. It is
 // never modified.
-var HistoryColumns = [...]string{"stored_per_second", "commits_per_second", "commit_p50_seconds", "commit_p99_seconds", "connections"}
+var HistoryColumns = [...]string{"stored_per_second", "commits_per_second", "commit_p50_seconds", "commit_p99_seconds",
+	"connections"}
 
 // A point has the values of [HistoryColumns]. Those that are not known are NaN.
 type point [len(HistoryColumns)]float64

@@ -68,7 +68,8 @@ func TestHistory(t *testing.T) {
 				name string
 				got  []*float64
 				want []float64
-			}{{"stored", got.Stored, wantStored}, {"commits", got.Commits, wantCommits}, {"median", got.P50, wantP50}, {"connections", got.Connections, wantConnections}} {
+			}{{"stored", got.Stored, wantStored}, {"commits", got.Commits, wantCommits}, {"median", got.P50, wantP50},
+				{"connections", got.Connections, wantConnections}} {
 				values := make([]float64, len(column.got))
 				for i, v := range column.got {
 					if values[i] = -1; v != nil {
@@ -103,7 +104,8 @@ func TestHistory(t *testing.T) {
 		synctest.Wait()
 		commit.pause.Store(0)
 		time.Sleep(2 * step)
-		check([]float64{4, 0, -1, -1, 1.5}, []float64{2, 0, -1, -1, 0}, []float64{0.00175, -1, -1, -1, -1}, []float64{70_001, 70_001, -1, -1, 1})
+		check([]float64{4, 0, -1, -1, 1.5}, []float64{2, 0, -1, -1, 0}, []float64{0.00175, -1, -1, -1, -1},
+			[]float64{70_001, 70_001, -1, -1, 1})
 
 		stored.Add(1)
 		time.Sleep(time.Hour - step)

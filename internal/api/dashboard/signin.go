@@ -47,8 +47,8 @@ func (h *Handler) FinishSignIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// afterPage leads back to the page. Of a redirection by another site, the browser would not send the cookie of the session,
-// which is SameSite=Strict; of a page it does.
+// afterPage leads back to the page. Of a redirection by another site, the browser would not send the cookie of the
+// session, which is SameSite=Strict; of a page it does.
 var afterPage = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en">
 <head>

@@ -34,7 +34,8 @@ func newKeyring(t testing.TB) *keyring {
 	t.Helper()
 	f := gatetest.New(t)
 	k := &keyring{
-		Files: f, all: f.Token(t, "archive", "", token.Token{Rights: token.Read}), ppg: f.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read}),
+		Files: f, all: f.Token(t, "archive", "", token.Token{Rights: token.Read}),
+		ppg:    f.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read}),
 		writer: f.Token(t, "bed-7", "", token.Token{Rights: token.Write | token.Admin}),
 	}
 	k.gate = f.Open(t)
@@ -63,7 +64,9 @@ func (k *keyring) records(t *testing.T) (records []string) {
 func TestReadRight(t *testing.T) {
 	k := newKeyring(t)
 	srv := serve(t, ward(t), fhir.Options{Service: query.Service{Gate: k.gate}})
-	for _, path := range []string{"Observation?patient=p", "Observation?patient=nobody", "Observation", "Observation?_format=xml", "Observation/" + wardIDs["spo2"], "Observation/x", "Device/ppg-1", "Device/x", "Patient/p", "Patient/x"} {
+	for _, path := range []string{"Observation?patient=p", "Observation?patient=nobody", "Observation",
+		"Observation?_format=xml", "Observation/" + wardIDs["spo2"], "Observation/x", "Device/ppg-1", "Device/x", "Patient/p",
+		"Patient/x"} {
 		for _, tt := range []struct {
 			name   string
 			header []string
@@ -75,7 +78,8 @@ func TestReadRight(t *testing.T) {
 			{"a writer's token", []string{"Authorization", k.writer}, 403, "forbidden"},
 		} {
 			resp, text := srv.send("GET", path, "", tt.header...)
-			if _, name := srv.diagnostics(text); resp.StatusCode != tt.status || name != tt.want || !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer realm=") {
+			if _, name := srv.diagnostics(text); resp.StatusCode != tt.status || name != tt.want ||
+				!strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer realm=") {
 				t.Errorf("%s, %s: %s %s %s, want %d %s", path, tt.name, resp.Status, resp.Header, text, tt.status, tt.want)
 			}
 		}
@@ -147,7 +151,8 @@ func TestUnknownAsForeign(t *testing.T) {
 				}
 				resp.Header.Del("Date")
 				text = strings.ReplaceAll(text, "device="+id, "device=ID")
-				return fmt.Sprintln(resp.Status, resp.Header, text, len(k.records(t))-exported, k.gate.Refused(audit.NotCovered)-refused)
+				return fmt.Sprintln(resp.Status, resp.Header, text, len(k.records(t))-exported,
+					k.gate.Refused(audit.NotCovered)-refused)
 			}
 			if unknown, foreign := ask(tt.unknown), ask(tt.foreign); unknown != foreign {
 				t.Errorf("%s %s: unknown %s\nforeign %s", method, tt.form, unknown, foreign)
@@ -194,7 +199,8 @@ func TestBound(t *testing.T) {
 			}
 			continue
 		}
-		if b := srv.parse(text); short(b.ids()) != tt.want || b.link("next") != "" || (strings.Join(b.notes(), " ") == note) != tt.note || len(b.notes()) > 1 {
+		if b := srv.parse(text); short(b.ids()) != tt.want || b.link("next") != "" ||
+			(strings.Join(b.notes(), " ") == note) != tt.note || len(b.notes()) > 1 {
 			t.Errorf("%s: %s, want %s", tt.query, text, tt.want)
 		}
 	}
@@ -229,7 +235,8 @@ func TestRecorded(t *testing.T) {
 	k := newKeyring(t)
 	s := ward(t)
 	var failed []error
-	srv := serve(t, s, fhir.Options{Service: query.Service{Gate: k.gate, OnError: func(err error) { failed = append(failed, err) }}})
+	srv := serve(t, s,
+		fhir.Options{Service: query.Service{Gate: k.gate, OnError: func(err error) { failed = append(failed, err) }}})
 	const day = `"from":"2026-11-21T00:00:00.000Z","to":"2026-11-22T00:00:00.000Z"`
 	for _, tt := range []struct{ path, want string }{
 		{"Observation?patient=p&_count=1", `"archive","subject":"p"`},
@@ -238,7 +245,8 @@ func TestRecorded(t *testing.T) {
 		{"Observation?device=ppg-1&date=2026-11-21", `"archive","device":"ppg-1","subject":"p",` + day},
 		{"Observation?patient=q&_summary=count", `"archive","subject":"q"`},
 		{"Observation?device=none", ""},
-		{"Observation/" + wardIDs["bp"], `"archive","device":"cuff-1","subject":"p","from":"2026-11-21T00:00:00.000Z","to":"2026-11-21T00:00:00.001Z"`},
+		{"Observation/" + wardIDs["bp"],
+			`"archive","device":"cuff-1","subject":"p","from":"2026-11-21T00:00:00.000Z","to":"2026-11-21T00:00:00.001Z"`},
 		{"Device/ppg-1", ""}, {"Patient/p", ""}, {"metadata", ""},
 	} {
 		before := len(k.records(t))
@@ -264,7 +272,8 @@ func TestRecorded(t *testing.T) {
 	}
 
 	try(t, k.gate.Audit.Close())
-	for _, path := range []string{"Observation?patient=p", "Observation?patient=p&_summary=count", "Observation/" + wardIDs["bp"]} {
+	for _, path := range []string{"Observation?patient=p", "Observation?patient=p&_summary=count",
+		"Observation/" + wardIDs["bp"]} {
 		resp, text := srv.send("GET", path, "", "Authorization", k.all)
 		if _, name := srv.diagnostics(text); resp.StatusCode != 500 || name != "read-failed" || len(failed) == 0 {
 			t.Errorf("%s without an audit log: %s %s %v", path, resp.Status, text, failed)
@@ -315,7 +324,8 @@ func TestRevoked(t *testing.T) {
 		err = cmp.Or(err, cut)
 		resp.Body.Close()
 		srv.Close()
-		if early := at == 1; early && (resp.StatusCode != 401 || err != nil || len(k.records(t)) > 0) || !early && (resp.StatusCode != 200 || err == nil || len(k.records(t)) != 1) {
+		if early := at == 1; early && (resp.StatusCode != 401 || err != nil || len(k.records(t)) > 0) ||
+			!early && (resp.StatusCode != 200 || err == nil || len(k.records(t)) != 1) {
 			t.Errorf("before scan %d: %s, %d bytes, %v, recorded %q", at, resp.Status, len(text), err, k.records(t))
 		}
 	}
@@ -326,19 +336,22 @@ func TestErrors(t *testing.T) {
 	var failed []error
 	bound := query.NewBound(1)
 	s := ward(t)
-	srv := serve(t, s, fhir.Options{Service: query.Service{Bound: bound, OnError: func(err error) { failed = append(failed, err) }}})
+	srv := serve(t, s,
+		fhir.Options{Service: query.Service{Bound: bound, OnError: func(err error) { failed = append(failed, err) }}})
 	if !bound.Enter(t.Context(), nil) {
 		t.Fatal("the bound is exhausted")
 	}
 	for _, path := range []string{"Observation?patient=p", "Device/ppg-1"} {
 		resp, text := srv.send("GET", path, "")
-		if _, name := srv.diagnostics(text); resp.StatusCode != 503 || name != "overloaded" || resp.Header.Get("Retry-After") == "" {
+		if _, name := srv.diagnostics(text); resp.StatusCode != 503 || name != "overloaded" ||
+			resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %s %s", path, resp.Status, text)
 		}
 	}
 	bound.Leave(nil)
 	try(t, s.Close())
-	for _, path := range []string{"Observation?patient=p", "Observation?device=ppg-1", "Observation?patient=p&_summary=count", "Observation/" + wardIDs["bp"], "Device/ppg-1"} {
+	for _, path := range []string{"Observation?patient=p", "Observation?device=ppg-1",
+		"Observation?patient=p&_summary=count", "Observation/" + wardIDs["bp"], "Device/ppg-1"} {
 		resp, text := srv.send("GET", path, "")
 		if _, name := srv.diagnostics(text); resp.StatusCode != 503 || name != "draining" {
 			t.Errorf("%s: %s %s", path, resp.Status, text)
@@ -408,13 +421,19 @@ func TestSendNegotiation(t *testing.T) {
 		target, accept, contentType string
 		status                      int // 0: served
 	}{
-		{"/fhir", "", "", 0}, {"/fhir", "application/fhir+json", "", 0}, {"/fhir", "application/json", "", 0}, {"/fhir?_format=json", "application/fhir+xml", "", 0},
-		{"/fhir", "application/fhir+xml", "", 406}, {"/fhir?_format=xml", "", "", 406}, {"/fhir", "application/fhir+xml", "application/fhir+json", 406},
-		{"/fhir", "", "application/fhir+json; charset=utf-8", 0}, {"/fhir", "", "application/json", 0}, {"/fhir", "", "application/json+fhir", 0},
+		{"/fhir", "", "", 0}, {"/fhir", "application/fhir+json", "", 0}, {"/fhir", "application/json", "", 0},
+		{"/fhir?_format=json", "application/fhir+xml", "", 0},
+		{"/fhir", "application/fhir+xml", "", 406}, {"/fhir?_format=xml", "", "", 406},
+		{"/fhir", "application/fhir+xml", "application/fhir+json", 406},
+		{"/fhir", "", "application/fhir+json; charset=utf-8", 0}, {"/fhir", "", "application/json", 0},
+		{"/fhir", "", "application/json+fhir", 0},
 		{"/fhir", "", "application/x-www-form-urlencoded", 0}, {"/fhir", "", "text/plain", 0}, {"/fhir", "", ";", 0},
-		{"/fhir", "", "application/fhir+xml", 415}, {"/fhir", "", "application/fhir+xml; charset=utf-8", 415}, {"/fhir", "", "Application/FHIR+XML;", 415},
-		{"/fhir", "", "application/xml+fhir", 415}, {"/fhir", "", "application/xml", 415}, {"/fhir", "", "text/xml;charset=\"utf-8\"", 415}, {"/fhir", "", "text/xml; charset", 415},
-		{"/fhir", "", "text/turtle", 415}, {"/fhir", "", "application/fhir+turtle", 415}, {"/fhir", "application/fhir+json", "application/fhir+xml", 415},
+		{"/fhir", "", "application/fhir+xml", 415}, {"/fhir", "", "application/fhir+xml; charset=utf-8", 415},
+		{"/fhir", "", "Application/FHIR+XML;", 415},
+		{"/fhir", "", "application/xml+fhir", 415}, {"/fhir", "", "application/xml", 415},
+		{"/fhir", "", "text/xml;charset=\"utf-8\"", 415}, {"/fhir", "", "text/xml; charset", 415},
+		{"/fhir", "", "text/turtle", 415}, {"/fhir", "", "application/fhir+turtle", 415},
+		{"/fhir", "application/fhir+json", "application/fhir+xml", 415},
 	} {
 		served := false
 		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", tt.target, nil)
@@ -426,8 +445,11 @@ func TestSendNegotiation(t *testing.T) {
 		}
 		h.JSON(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })).ServeHTTP(w, r)
 		problem := map[int]string{406: `"code":"not-acceptable"`, 415: `"code":"unsupported-type"`}[tt.status]
-		if served != (tt.status == 0) || !served && (w.Code != tt.status || !strings.Contains(w.Body.String(), `"OperationOutcome"`) || !strings.Contains(w.Body.String(), problem)) {
-			t.Errorf("%s, Accept %q, Content-Type %q: served: %v, %d %s, want %d", tt.target, tt.accept, tt.contentType, served, w.Code, w.Body, tt.status)
+		if served != (tt.status == 0) ||
+			!served && (w.Code != tt.status || !strings.Contains(w.Body.String(), `"OperationOutcome"`) ||
+				!strings.Contains(w.Body.String(), problem)) {
+			t.Errorf("%s, Accept %q, Content-Type %q: served: %v, %d %s, want %d", tt.target, tt.accept, tt.contentType, served,
+				w.Code, w.Body, tt.status)
 		}
 	}
 }
@@ -440,20 +462,24 @@ func TestReassignedMeanwhile(t *testing.T) {
 		lines = append(lines, fmt.Sprintf(`{"device":"d","time":%d,"spo2_pct":97}`, i))
 	}
 	for _, at := range []int{1, 2} { // the scan before which the device is assigned anew
-		for _, search := range []string{"patient=old&_count=10000", "device=d&_count=10000", "patient=old&_sort=-date&_count=10000", "patient=old&_summary=count"} {
+		for _, search := range []string{"patient=old&_count=10000", "device=d&_count=10000",
+			"patient=old&_sort=-date&_count=10000", "patient=old&_summary=count"} {
 			s := fill(t, lines...)
 			s.assign(t, "d", "old", 0, storage.OpenEnd)
 			scans := 0
 			var failed []error
 			h := fhir.New(&hooked{s, func() {
 				if scans++; scans == at {
-					if err := s.EndAssignment(t.Context(), storage.Assignment{Device: name(t, "d"), Subject: "old", ToUnixMs: 500}); err != nil {
+					if err := s.EndAssignment(t.Context(), storage.Assignment{Device: name(t, "d"), Subject: "old",
+						ToUnixMs: 500}); err != nil {
 						t.Error(err) // not Fatal: another goroutine calls this
 					}
 					s.assign(t, "d", "new", 500, storage.OpenEnd)
-					s.add(t, receivedUnixMs, `{"device":"d","time":3999999,"spo2_pct":80}`, `{"device":"d","time":501,"heart_rate_bpm":80}`)
+					s.add(t, receivedUnixMs, `{"device":"d","time":3999999,"spo2_pct":80}`,
+						`{"device":"d","time":501,"heart_rate_bpm":80}`)
 				}
-			}}, s, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue, OnError: func(err error) { failed = append(failed, err) }}})
+			}}, s, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue,
+				OnError: func(err error) { failed = append(failed, err) }}})
 			srv := httptest.NewServer(http.HandlerFunc(h.Search))
 			resp, err := srv.Client().Get(srv.URL + "/?" + search)
 			try(t, err)
@@ -485,7 +511,8 @@ func TestRemovedMeanwhile(t *testing.T) {
 	for i := range 4000 {
 		lines = append(lines, fmt.Sprintf(`{"device":"d","time":%d,"spo2_pct":97}`, i))
 	}
-	for _, search := range []string{"patient=p&_count=10000", "device=d&_count=10000", "patient=p&_sort=-date&_count=10000", "patient=p&_summary=count"} {
+	for _, search := range []string{"patient=p&_count=10000", "device=d&_count=10000",
+		"patient=p&_sort=-date&_count=10000", "patient=p&_summary=count"} {
 		s := fill(t, lines...)
 		s.assign(t, "d", "p", 0, storage.OpenEnd)
 		scans := 0
@@ -495,7 +522,8 @@ func TestRemovedMeanwhile(t *testing.T) {
 					t.Error(err)
 				}
 			}
-		}}, s, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue, OnError: func(err error) { t.Errorf("reported %v", err) }}})
+		}}, s, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue,
+			OnError: func(err error) { t.Errorf("reported %v", err) }}})
 		srv := httptest.NewServer(http.HandlerFunc(h.Search))
 		resp, err := srv.Client().Get(srv.URL + "/?" + search)
 		try(t, err)

@@ -45,12 +45,14 @@ func newMonth(t testing.TB) *month {
 			t.Error(err)
 		}
 	})
-	m := &month{Store: db, assigned: []storage.Assignment{{Device: name(t, "ppg-000123"), Subject: "p-17", FromUnixMs: 0, ToUnixMs: storage.OpenEnd}}}
+	m := &month{Store: db, assigned: []storage.Assignment{{Device: name(t, "ppg-000123"), Subject: "p-17", FromUnixMs: 0,
+		ToUnixMs: storage.OpenEnd}}}
 	gateway := name(t, "gw-000017")
 	for at := 0; at < monthReadings; {
 		var group []*storage.Entry
 		for end := min(at+1000, monthReadings); at < end; at++ {
-			r := vitals.Reading{Device: m.assigned[0].Device, Gateway: gateway, TimeUnixMs: dayUnixMs + int64(at)*60_000 + int64(at*at%40), UTCOffset: vitals.MakeUTCOffset(120)}
+			r := vitals.Reading{Device: m.assigned[0].Device, Gateway: gateway,
+				TimeUnixMs: dayUnixMs + int64(at)*60_000 + int64(at*at%40), UTCOffset: vitals.MakeUTCOffset(120)}
 			r.Values.Set(vitals.HeartRate, vitals.Value(62_00+at%130*10))
 			r.Values.Set(vitals.SpO2, vitals.Value(97_00+at%3*10))
 			if at%60 == 0 {
@@ -87,7 +89,9 @@ type table struct {
 }
 
 func (t *table) Scan(_ context.Context, r storage.Range, dst []storage.Record) (int, error) {
-	i, _ := slices.BinarySearchFunc(t.records, r.FromUnixMs, func(r storage.Record, from int64) int { return cmp.Compare(r.TimeUnixMs, from) })
+	i, _ := slices.BinarySearchFunc(t.records, r.FromUnixMs, func(r storage.Record, from int64) int {
+		return cmp.Compare(r.TimeUnixMs, from)
+	})
 	return copy(dst, t.records[i:]), nil
 }
 
@@ -95,19 +99,24 @@ func (t *table) Scan(_ context.Context, r storage.Range, dst []storage.Record) (
 func TestAllocations(t *testing.T) {
 	m := newMonth(t)
 	records := &table{m, make([]storage.Record, monthReadings)}
-	if n, err := m.Scan(t.Context(), storage.Range{Device: m.assigned[0].Device, ToUnixMs: storage.OpenEnd}, records.records); n != monthReadings {
+	if n, err := m.Scan(t.Context(), storage.Range{Device: m.assigned[0].Device, ToUnixMs: storage.OpenEnd},
+		records.records); n != monthReadings {
 		t.Fatal(n, err)
 	}
-	h := fhir.New(records, m, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}})
+	h := fhir.New(records, m,
+		fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}})
 	allocations := func(query string) float64 {
 		return testing.AllocsPerRun(10, func() {
 			d := &discarder{header: http.Header{}}
-			h.Search(d, &http.Request{Method: "GET", Host: "localhost:8080", URL: &url.URL{RawQuery: query}, Header: http.Header{}})
+			h.Search(d, &http.Request{Method: "GET", Host: "localhost:8080", URL: &url.URL{RawQuery: query},
+				Header: http.Header{}})
 		})
 	}
-	few, many, total := allocations("patient=p-17&_count=10"), allocations("patient=p-17&_count=10000"), allocations("patient=p-17&_summary=count")
+	few, many, total := allocations("patient=p-17&_count=10"), allocations("patient=p-17&_count=10000"),
+		allocations("patient=p-17&_summary=count")
 	const atMost = 250
 	if few > atMost || many > few+10 || total > few {
-		t.Errorf("%v allocations for 10 Observations, %v for 10,000, %v for their number; want at most %d", few, many, total, atMost)
+		t.Errorf("%v allocations for 10 Observations, %v for 10,000, %v for their number; want at most %d", few, many,
+			total, atMost)
 	}
 }

@@ -38,15 +38,22 @@ func (h *Handler) capabilities(r *http.Request) object {
 	var params []object
 	for _, p := range searchParams {
 		if p.typ != "" {
-			params = append(params, object{"name": p.name, "definition": "http://hl7.org/fhir/SearchParameter/" + p.definition, "type": p.typ, "documentation": p.about})
+			params = append(params, object{"name": p.name, "definition": "http://hl7.org/fhir/SearchParameter/" + p.definition,
+				"type": p.typ, "documentation": p.about})
 		}
 	}
 	read := object{"code": "read"}
 	observation := object{
-		"type": "Observation", "supportedProfile": supported, "versioning": "no-version", "referencePolicy": []string{"literal", "local"}, "searchParam": params,
-		"interaction":       []object{read, {"code": "search-type", "documentation": "GET, and POST to _search."}, {"code": "create"}, {"code": "update", "documentation": "Like create. The id is the one of the sign, the time and the device; what is stored never changes. With the status entered-in-error, it erases the Observation, for a token with the right admin."}},
+		"type": "Observation", "supportedProfile": supported, "versioning": "no-version",
+		"referencePolicy": []string{"literal", "local"}, "searchParam": params,
+		"interaction": []object{read, {"code": "search-type", "documentation": "GET, and POST to _search."},
+			{"code": "create"},
+			{"code": "update",
+				"documentation": "Like create. The id is the one of the sign, the time and the device; what is stored never " +
+					"changes. With the status entered-in-error, it erases the Observation, for a token with the right admin."}},
 		"conditionalCreate": true, "updateCreate": true,
-		"documentation": "Vital signs of devices, while they were assigned to a patient. A search needs patient, subject or device. It may have _count, _sort=date or -date, and _summary=count.",
+		"documentation": "Vital signs of devices, while they were assigned to a patient. A search needs patient, subject " +
+			"or device. It may have _count, _sort=date or -date, and _summary=count.",
 	}
 	export := func(of string) []object {
 		return []object{{
@@ -55,15 +62,18 @@ func (h *Handler) capabilities(r *http.Request) object {
 		}}
 	}
 	server := object{
-		"mode":          "server",
-		"interaction":   []object{{"code": "transaction"}, {"code": "batch"}},
-		"operation":     export("export"),
-		"documentation": "Errors are OperationOutcomes. Unknown search parameters are ignored, or rejected with Prefer: handling=strict. Prefer: return decides what a write is answered with, by default the resource.",
-		"security": object{"description": "A token with the read right in the header field Authorization: Bearer, if the server has tokens. " +
-			"Every search of a patient is recorded in an audit log."},
+		"mode":        "server",
+		"interaction": []object{{"code": "transaction"}, {"code": "batch"}},
+		"operation":   export("export"),
+		"documentation": "Errors are OperationOutcomes. Unknown search parameters are ignored, or rejected with Prefer: " +
+			"handling=strict. Prefer: return decides what a write is answered with, by default the resource.",
+		"security": object{
+			"description": "A token with the read right in the header field Authorization: Bearer, if the server has tokens. " +
+				"Every search of a patient is recorded in an audit log."},
 		"resource": []object{
 			observation,
-			{"type": "Device", "documentation": "The name of a device.", "interaction": []object{read}, "versioning": "no-version"},
+			{"type": "Device", "documentation": "The name of a device.", "interaction": []object{read},
+				"versioning": "no-version"},
 			{
 				"type": "Patient", "documentation": "The id of a patient only.", "interaction": []object{read},
 				"versioning": "no-version", "operation": export("patient-export"),
@@ -79,7 +89,8 @@ func (h *Handler) capabilities(r *http.Request) object {
 		software["version"] = h.opt.Version
 	}
 	return object{
-		"resourceType": "CapabilityStatement", "id": "pulsegate", "status": "active", "date": h.started.UTC().Truncate(time.Second), "publisher": "Pulsegate", "kind": "instance",
+		"resourceType": "CapabilityStatement", "id": "pulsegate", "status": "active",
+		"date": h.started.UTC().Truncate(time.Second), "publisher": "Pulsegate", "kind": "instance",
 		"software":       software,
 		"instantiates":   []string{bulkData + "CapabilityStatement/bulk-data"},
 		"implementation": object{"description": "Pulsegate, a server for vital signs of wearables", "url": h.base(r)},

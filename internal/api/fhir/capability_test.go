@@ -40,17 +40,22 @@ func TestMetadata(t *testing.T) {
 		}
 	}
 	try(t, json.Unmarshal([]byte(srv.get("metadata")), &c))
-	if c.ResourceType != "CapabilityStatement" || c.Status != "active" || c.Kind != "instance" || c.FHIRVersion != "4.0.1" || c.Date == "" ||
-		c.Implementation.URL != srv.URL+"/fhir" || c.Software.Version != "test" || len(c.Rest) != 1 || c.Rest[0].Mode != "server" || len(c.Rest[0].Resource) != 4 {
+	if c.ResourceType != "CapabilityStatement" || c.Status != "active" || c.Kind != "instance" ||
+		c.FHIRVersion != "4.0.1" || c.Date == "" ||
+		c.Implementation.URL != srv.URL+"/fhir" || c.Software.Version != "test" || len(c.Rest) != 1 ||
+		c.Rest[0].Mode != "server" || len(c.Rest[0].Resource) != 4 {
 		t.Fatalf("%+v", c)
 	}
 	observation := c.Rest[0].Resource[0]
-	if observation.Type != "Observation" || !slices.Equal(codes(observation.Interaction), []string{"read", "search-type", "create", "update"}) || !observation.ConditionalCreate ||
+	if observation.Type != "Observation" ||
+		!slices.Equal(codes(observation.Interaction), []string{"read", "search-type", "create", "update"}) ||
+		!observation.ConditionalCreate ||
 		!slices.Equal(codes(c.Rest[0].Interaction), []string{"transaction", "batch"}) {
 		t.Errorf("%+v", c.Rest[0])
 	}
 	values := map[string]string{
-		"patient": "p", "subject": "p", "device": "ppg-1", "code": "1", "category": "x", "date": "2026", "status": "final", "_lastUpdated": "2026",
+		"patient": "p", "subject": "p", "device": "ppg-1", "code": "1", "category": "x", "date": "2026", "status": "final",
+		"_lastUpdated": "2026",
 	}
 	for _, p := range observation.SearchParam {
 		if p.Type == "" || p.Definition == "http://hl7.org/fhir/SearchParameter/" || values[p.Name] == "" {
@@ -68,7 +73,8 @@ func TestMetadata(t *testing.T) {
 	exports := map[string]string{"": "export", "Patient": "patient-export", "Group": "group-export"}
 	check := func(of, path string, got operations) {
 		t.Helper()
-		if want := exports[of]; len(got) != 1 || got[0].Name != "export" || got[0].Definition != "http://hl7.org/fhir/uv/bulkdata/OperationDefinition/"+want {
+		if want := exports[of]; len(got) != 1 || got[0].Name != "export" ||
+			got[0].Definition != "http://hl7.org/fhir/uv/bulkdata/OperationDefinition/"+want {
 			t.Errorf("%s: the operations are %+v, want %s", of, got, want)
 		}
 		srv.kickOff(path + "$export")
@@ -88,7 +94,8 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("%s: %+v", other.Type, other)
 		}
 	}
-	if len(exports) > 0 || !slices.Equal(c.Instantiates, []string{"http://hl7.org/fhir/uv/bulkdata/CapabilityStatement/bulk-data"}) {
+	if len(exports) > 0 ||
+		!slices.Equal(c.Instantiates, []string{"http://hl7.org/fhir/uv/bulkdata/CapabilityStatement/bulk-data"}) {
 		t.Errorf("not listed: %v; instantiates %q", exports, c.Instantiates)
 	}
 }

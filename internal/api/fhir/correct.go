@@ -17,9 +17,9 @@ import (
 
 // # Corrections
 //
-// A stored value never changes. An update with the status entered-in-error erases what an Observation is about, for a client
-// whose token has the right to erase. Only the requests of such a client are examined here before they are decoded;
-// those of others are rejected then, because the status is not final.
+// A stored value never changes. An update with the status entered-in-error erases what an Observation is about, for a
+// client whose token has the right to erase. Only the requests of such a client are examined here before they are
+// decoded; those of others are rejected then, because the status is not final.
 
 // maxCorrection is the length in bytes of the longest Observation that is examined.
 const maxCorrection = 64 << 10

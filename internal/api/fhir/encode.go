@@ -45,7 +45,8 @@ func newForm(base string, signs *vitals.Signs, device *vitals.Name, subject stor
 		f.measured += `,"profile":["` + profiles + m.profile + `"]`
 	}
 	f.measured += `},"status":"` + status +
-		`","category":[{"coding":[{"system":"` + categorySystem + `","code":"` + m.category + `","display":"` + categoryNames[m.category] + `"}]}],` +
+		`","category":[{"coding":[{"system":"` + categorySystem + `","code":"` + m.category + `","display":"` +
+		categoryNames[m.category] + `"}]}],` +
 		`"code":` + concept(m.text, m.codes...)
 	if subject != "" {
 		f.measured += `,"subject":{"reference":"Patient/` + string(subject) + `"}`

@@ -92,8 +92,8 @@ type job struct {
 	ExpiresUnix int64  // in s
 }
 
-// valid reports whether the server may have made a job that has not expired. A client can make others if the cipher is of
-// its credentials. The clock of another server may be ahead by up to an hour.
+// valid reports whether the server may have made a job that has not expired. A client can make others if the cipher is
+// of its credentials. The clock of another server may be ahead by up to an hour.
 func (j *job) valid(now time.Time) bool {
 	return j.Scope >= ofSystem && j.Scope <= ofGroup && (j.Scope == ofGroup) == (j.Group != "") &&
 		len(j.Params) <= maxExport && len(j.Query) <= maxExport && len(j.Path) <= maxExport &&

@@ -201,8 +201,8 @@ func (e *export) has(f *exportFile) (bool, error) {
 	return false, err
 }
 
-// file serves GET of a file of an export. It ends when the client closes its sending side: it may look for long before it
-// has something to write, which would fail.
+// file serves GET of a file of an export. It ends when the client closes its sending side: it may look for long before
+// it has something to write, which would fail.
 func (x *exporter) file(w http.ResponseWriter, r *http.Request) {
 	if !r.ProtoAtLeast(1, 1) { // the text does not show its end
 		x.reject(w, r, x.opt.Problems.OldHTTP, 0, "")

@@ -139,8 +139,8 @@ func (e *export) gone(ctx context.Context, device *vitals.Name) (bool, error) {
 	return false, err
 }
 
-// observations emits the Observations of assignments that were changed since, then those of readings that were, and then
-// what erasures of a gateway's values have left. Without _since these are all assignments.
+// observations emits the Observations of assignments that were changed since, then those of readings that were, and
+// then what erasures of a gateway's values have left. Without _since these are all assignments.
 func (e *export) observations(ctx context.Context) error {
 	if !slices.Contains(e.types, "Observation") {
 		return nil

@@ -53,7 +53,8 @@ func (s *server) kickOff(target string, fields ...string) string {
 func (s *server) manifest(status string, fields ...string) (m manifest) {
 	s.t.Helper()
 	resp, text := s.send("GET", status, "", append(fields, "Accept", "application/json")...)
-	if err := json.Unmarshal([]byte(text), &m); err != nil || resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" {
+	if err := json.Unmarshal([]byte(text), &m); err != nil || resp.StatusCode != 200 ||
+		resp.Header.Get("Content-Type") != "application/json" {
 		s.t.Fatalf("%s: %s %s %s", status, resp.Status, resp.Header, text)
 	}
 	if expires, err := http.ParseTime(resp.Header.Get("Expires")); err != nil || time.Until(expires) > fhir.ExportKept {
@@ -239,8 +240,8 @@ func (c *replica) check(s *server, when string) {
 
 // TestExportFollows follows a store by exports, each since the one before: one client may see everything, one the
 // devices of a ward, and one a patient. Readings come late and are completed, devices change their patients, and
-// devices, assignments, values and old readings are removed. After each export, a client has exactly the Observations that its
-// searches find.
+// devices, assignments, values and old readings are removed. After each export, a client has exactly the Observations
+// that its searches find.
 //
 // Seen to fail when an assignment that was changed did not bring its readings; without the removal of spans that were
 // unassigned, erased, or had expired; without what an erasure of a gateway's values had left; and with the time of the
@@ -404,14 +405,16 @@ func TestExportRemoved(t *testing.T) {
 	since := later()
 	p2 := storage.Assignment{Device: name(t, "w-1"), Subject: "P2", FromUnixMs: 2000, ToUnixMs: 3000, ChangedUnixMs: clock}
 	try(t, db.EndAssignment(t.Context(), p2))
-	const ended = "warning deleted Observation?device=Device/w-1&date=ge1970-01-01T00:00:03.000Z&date=lt1970-01-01T00:00:05.000Z"
+	const ended = "warning deleted " +
+		"Observation?device=Device/w-1&date=ge1970-01-01T00:00:03.000Z&date=lt1970-01-01T00:00:05.000Z"
 	want("an assignment that ended earlier", "_since="+since, ended)
 	want("without _since", "")
 	want("other types", "_type=Patient&_since="+since)
 	sinceErased := later()
 	_, err := db.EraseAssignment(p2)
 	try(t, err)
-	const erased = "warning deleted Observation?device=Device/w-1&date=ge1970-01-01T00:00:02.000Z&date=lt1970-01-01T00:00:03.000Z"
+	const erased = "warning deleted " +
+		"Observation?device=Device/w-1&date=ge1970-01-01T00:00:02.000Z&date=lt1970-01-01T00:00:03.000Z"
 	want("an assignment that was erased", "_since="+since, "DELETE Patient/P2", ended, erased)
 	want("later", "_since="+sinceErased, "DELETE Patient/P2", erased)
 	want("only Observations", "_type=Observation&_since="+sinceErased, erased)
@@ -463,12 +466,14 @@ func TestExport(t *testing.T) {
 		{"$export?_type=Observation&_since=" + before[:23] + "999%2B00:00", ward + " " + x},
 		{"$export?_type=Observation&_since=" + at, ""},
 		{"$export?_type=Observation&_typeFilter=Observation%3Fdate%3Dge1970-01-01T00:00:02Z", "Observation/spo2-1jk-w-1"},
-		{"$export?_type=Observation&_typeFilter=Observation%3Fcategory%3Dlaboratory%252Csurvey,Observation%3Fcode%3D59408-5%26date%3Dlt1970-01-01T00:00:02Z", "Observation/spo2-rs-w-1 " + x},
+		{"$export?_type=Observation&_typeFilter=Observation%3Fcategory%3Dlaboratory%252Csurvey,Observation%3Fcode%3D59408-5" +
+			"%26date%3Dlt1970-01-01T00:00:02Z", "Observation/spo2-rs-w-1 " + x},
 		{"$export?_type=Observation&_typeFilter=Observation%3Fcode%3D8867-4", ""},
 	} {
 		m := srv.manifest(srv.kickOff(tt.target))
 		got, request := srv.ids(srv.lines(m.Output)), srv.URL+"/fhir/"+tt.target
-		if got != tt.want || len(srv.lines(m.Deleted))+len(srv.lines(m.Error)) > 0 || m.Request != request || m.RequiresAccessToken {
+		if got != tt.want || len(srv.lines(m.Deleted))+len(srv.lines(m.Error)) > 0 || m.Request != request ||
+			m.RequiresAccessToken {
 			t.Errorf("%s: %+v has %s, want %s", tt.target, m, got, tt.want)
 		}
 		if m.TransactionTime != before { // the store's time, before which nothing is stored later
@@ -481,7 +486,8 @@ func TestExport(t *testing.T) {
 	if resp.StatusCode != 200 || text != "" {
 		t.Errorf("HEAD: %s %s", resp.Status, text)
 	}
-	if resp, text := srv.send("DELETE", status, ""); resp.StatusCode != 202 || !strings.Contains(text, "OperationOutcome") {
+	if resp, text := srv.send("DELETE", status, ""); resp.StatusCode != 202 ||
+		!strings.Contains(text, "OperationOutcome") {
 		t.Errorf("DELETE: %s %s", resp.Status, text)
 	}
 	other := status[:len(status)-1] + string(status[len(status)-1]^1) // base64 may have bits beyond the last byte
@@ -496,7 +502,8 @@ func TestExport(t *testing.T) {
 	if resp, text := srv.send("GET", srv.kickOff("$export?_type=Observation"), ""); resp.StatusCode != 200 {
 		t.Errorf("another export after DELETE: %s %s", resp.Status, text)
 	}
-	const body = `{"resourceType":"Parameters","parameter":[{"name":"_type","valueString":"Patient"},{"valueString":"Device","name":"_type"}]}`
+	const body = `{"resourceType":"Parameters","parameter":[{"name":"_type","valueString":"Patient"},` +
+		`{"valueString":"Device","name":"_type"}]}`
 	resp, _ = srv.send("POST", "$export", body, "Content-Type", "application/fhir+json")
 	m := srv.manifest(resp.Header.Get("Content-Location"))
 	if srv.ids(srv.lines(m.Output)) != patients+" "+devices || m.Request != srv.URL+"/fhir/$export" {
@@ -519,7 +526,8 @@ func TestExportRejected(t *testing.T) {
 		noExport  = "These credentials have no such export, or it has expired."
 		noBody    = "The body must be a resource of type Parameters, in JSON."
 		other     = "_typeFilter: a search has another parameter than code, category, date, status and _lastUpdated"
-		patient   = `{"resourceType":"Parameters","parameter":[{"name":"patient","valueReference":{"reference":"Patient/P1"}}]}`
+		patient   = `{"resourceType":"Parameters","parameter":[{"name":"patient",` +
+			`"valueReference":{"reference":"Patient/P1"}}]}`
 	)
 	for _, tt := range []struct {
 		method, target, body string
@@ -527,16 +535,19 @@ func TestExportRejected(t *testing.T) {
 		problem, diagnostics string
 		lenient              bool
 	}{
-		{"GET", "$export?_outputFormat=text/csv", "", 400, "bad-parameter", "_outputFormat: not application/fhir+ndjson", true},
+		{"GET", "$export?_outputFormat=text/csv", "", 400, "bad-parameter", "_outputFormat: not application/fhir+ndjson",
+			true},
 		{"GET", "$export?_since=yesterday", "", 400, "bad-parameter", noInstant, false},
 		{"GET", "$export?_since=2026-11-21T10:00:00.5", "", 400, "bad-parameter", noInstant, false},
 		{"GET", "$export?_since=2200-01-01&_since=2200-01-02", "", 400, "bad-parameter", "_since: more than one", false},
-		{"GET", "$export?_type=Condition,Observation", "", 400, "bad-parameter", "_type: not of Patient, Device, Observation", true},
+		{"GET", "$export?_type=Condition,Observation", "", 400, "bad-parameter", "_type: not of Patient, Device, Observation",
+			true},
 		{"GET", "$export?_elements=id", "", 400, "bad-parameter", noParam, true},
 		{"GET", "$export?_typeFilter=Patient%3Factive%3Dtrue", "", 400, "bad-parameter", noFilter, true},
 		{"GET", "$export?_typeFilter=Observation%3Fpatient%3DP1", "", 400, "bad-parameter", other, true},
 		{"GET", "$export?_typeFilter=Observation%3Fdate%3Dx", "", 400, "bad-parameter", "", true},
-		{"GET", "$export?_type=" + strings.Repeat("Observation,", 100), "", 400, "bad-parameter", "the parameters are too long", false},
+		{"GET", "$export?_type=" + strings.Repeat("Observation,", 100), "", 400, "bad-parameter",
+			"the parameters are too long", false},
 		{"GET", "$export?_type=%", "", 400, "bad-parameter", "the query is not well formed", false},
 		{"GET", "$export?_pretty=\xff", "", 400, "bad-parameter", "the query is not well formed", false},
 		{"GET", "Group/a_b/$export", "", 404, "not-found", "", false},
@@ -572,7 +583,8 @@ func TestExportRejected(t *testing.T) {
 
 	forgetful := serve(t, db, fhir.Options{Changes: forgets{db}})
 	since := "$export?_type=Patient&_since=2020-01-01T00:00:00Z"
-	if resp, text := forgetful.send("GET", since, ""); resp.StatusCode != 410 || !strings.Contains(text, "handling=lenient") {
+	if resp, text := forgetful.send("GET", since, ""); resp.StatusCode != 410 ||
+		!strings.Contains(text, "handling=lenient") {
 		t.Errorf("events were removed: %s %s", resp.Status, text)
 	}
 	m := forgetful.manifest(forgetful.kickOff(since, "Prefer", "handling=lenient"))
@@ -620,7 +632,8 @@ func TestExportQuiet(t *testing.T) {
 	defer func() { try(t, db.Close()) }()
 	clock := time.Now().Add(-time.Hour).UnixMilli()
 	add(t, db, clock, `{"device":"w-1","time":2000,"spo2_pct":97}`)
-	try(t, db.Assign(t.Context(), storage.Assignment{Device: name(t, "w-1"), Subject: "P1", ToUnixMs: 9000, ChangedUnixMs: clock}))
+	try(t, db.Assign(t.Context(), storage.Assignment{Device: name(t, "w-1"), Subject: "P1", ToUnixMs: 9000,
+		ChangedUnixMs: clock}))
 	srv := serve(t, db, fhir.Options{Changes: db})
 	for _, forget := range []func() error{func() error { return nil }, db.ForgetEvents, db.ForgetEvents} {
 		before := srv.manifest(srv.kickOff("$export"))
@@ -653,7 +666,8 @@ func (c *counted) SubjectAssignments(ctx context.Context, s storage.Subject) ([]
 	return c.Store.SubjectAssignments(ctx, s)
 }
 
-func (c *counted) Assignments(ctx context.Context, after storage.AssignmentKey, page []storage.Assignment) (int, error) {
+func (c *counted) Assignments(ctx context.Context, after storage.AssignmentKey, page []storage.Assignment) (int,
+	error) {
 	if c.list != nil {
 		c.list(ctx)
 	}
@@ -704,13 +718,14 @@ func (p *positions) Position(ctx context.Context) (storage.Position, <-chan stru
 	return p.Store.Position(ctx)
 }
 
-// TestExportPatients looks up the assignments of each patient once, however many he has, and emits a patient of whom one
-// was made meanwhile, before those that he had. It ends when the client has disconnected.
+// TestExportPatients looks up the assignments of each patient once, however many he has, and emits a patient of whom
+// one was made meanwhile, before those that he had. It ends when the client has disconnected.
 func TestExportPatients(t *testing.T) {
 	_, db, clock := exported(t, fhir.Options{})
 	assign := func(device, subject string, from int64) {
 		try(t, db.Assign(t.Context(), storage.Assignment{
-			Device: name(t, device), Subject: storage.Subject(subject), FromUnixMs: from, ToUnixMs: from + 1, ChangedUnixMs: clock,
+			Device: name(t, device), Subject: storage.Subject(subject), FromUnixMs: from, ToUnixMs: from + 1,
+			ChangedUnixMs: clock,
 		}))
 	}
 	for i := range int64(100) {
@@ -806,7 +821,8 @@ func TestExportAccess(t *testing.T) {
 	srv, _, _ := exported(t, fhir.Options{Service: query.Service{Gate: k.gate}})
 	const first, second = "Observation/spo2-rs-w-1", "Observation/spo2-1jk-w-1"
 	for _, tt := range []struct{ token, target, want string }{
-		{k.all, "$export", "Patient/P1 Patient/P2 Device/w-1 Device/x..1 " + first + " " + second + " Observation/spo2-rs-x..1"},
+		{k.all, "$export", "Patient/P1 Patient/P2 Device/w-1 Device/x..1 " + first + " " + second +
+			" Observation/spo2-rs-x..1"},
 		{ward, "$export", "Patient/P2 Device/w-1 " + first + " " + second}, // P1 wore another device, too
 		{ward, "Group/x/$export", ""},
 		{own, "$export", "Patient/P2 Device/w-1 " + second},

@@ -23,7 +23,9 @@ func TestIDs(t *testing.T) {
 	}
 	seen := map[string]vitals.Name{}
 	rapid.Check(t, func(rt *rapid.T) {
-		name, err := vitals.ParseName(rapid.StringMatching(`[a-b._:-]{1,8}|[A-Za-z0-9._:-]{1,64}|[a.]{30,60}|a{30}[._:a-b]{0,34}`).Draw(rt, "name"))
+		name, err :=
+			vitals.ParseName(rapid.StringMatching(`[a-b._:-]{1,8}|[A-Za-z0-9._:-]{1,64}|[a.]{30,60}|a{30}[._:a-b]{0,34}`).
+				Draw(rt, "name"))
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -33,10 +35,12 @@ func TestIDs(t *testing.T) {
 		}
 		seen[text] = name
 		d, ok := parseDeviceID(text)
-		if !ok || len(text) > maxDeviceID || strings.Trim(text, alphabet) != "" || d.exact && d.name != name || !d.is(&name) || !name.HasPrefix(&d.name) {
+		if !ok || len(text) > maxDeviceID || strings.Trim(text, alphabet) != "" || d.exact && d.name != name ||
+			!d.is(&name) || !name.HasPrefix(&d.name) {
 			rt.Fatalf("%s has the id %s, which is %+v, %v", name, text, d, ok)
 		}
-		want := observationID{group(rapid.IntRange(0, numGroups-1).Draw(rt, "group")), rapid.Int64Range(0, vitals.MaxTimeUnixMs).Draw(rt, "time"), d}
+		want := observationID{group(rapid.IntRange(0, numGroups-1).Draw(rt, "group")),
+			rapid.Int64Range(0, vitals.MaxTimeUnixMs).Draw(rt, "time"), d}
 		observation := mappingOf(signs, want.group).key + "-" + string(appendTimeID(nil, want.unixMs)) + "-" + text
 		if got, ok := parseObservationID(signs, observation); !ok || got != want || len(observation) > 64 {
 			rt.Fatalf("%s is %+v, %v, want %+v", observation, got, ok, want)
@@ -86,7 +90,8 @@ func TestDates(t *testing.T) {
 		}
 	}
 	// Times with up to six decimals select the readings that comparing exact times would.
-	for _, decimals := range []string{"1", "10", "100", "101", "1000", "1001", "1009", "1010", "10000", "10001", "100000", "100900", "999999"} {
+	for _, decimals := range []string{"1", "10", "100", "101", "1000", "1001", "1009", "1010", "10000", "10001", "100000",
+		"100900", "999999"} {
 		var micros, length int64 // after the second, and of the period
 		fmt.Sscan((decimals + "000000")[:6], &micros)
 		length = int64(math.Pow10(6 - len(decimals)))
@@ -109,8 +114,10 @@ func TestDates(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "eq", "xx2026", "GT2026", "ne2026", "ap2026", "26", "0000", "2026-13", "2026-02-29", "2026-1-1", "2026-11-21T", "2026-11-21T10", "2026-11-21T25:00Z",
-		"2026-11-21T10:00:60Z", "2026-11-21T10:00:00.Z", "2026-11-21 10:00:00Z", "2026-11-21T10:00:00.5.5Z", "2026-11-21T10:00ZZ", "2026-11-21t10:00Z", "2026-11-21T10:00.5Z", "gtgt2026", "2026-11-21T10:00Zx",
+		"", "eq", "xx2026", "GT2026", "ne2026", "ap2026", "26", "0000", "2026-13", "2026-02-29", "2026-1-1", "2026-11-21T",
+		"2026-11-21T10", "2026-11-21T25:00Z",
+		"2026-11-21T10:00:60Z", "2026-11-21T10:00:00.Z", "2026-11-21 10:00:00Z", "2026-11-21T10:00:00.5.5Z",
+		"2026-11-21T10:00ZZ", "2026-11-21t10:00Z", "2026-11-21T10:00.5Z", "gtgt2026", "2026-11-21T10:00Zx",
 	} {
 		if got, ok := parseDates(text); ok {
 			t.Errorf("%s is %v", text, got)
@@ -123,8 +130,10 @@ func TestCodesOf(t *testing.T) {
 	signs := vitals.NewSigns()
 	usual := vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
 	if err := signs.Define([]vitals.Definition{
-		{Field: "ecg_rate_bpm", Label: "Rate, ECG", Unit: "/min", LOINC: []string{"8867-4"}, Accepted: vitals.Range{Min: 20, Max: 300}, Usual: usual},
-		{Field: "skin_delta_c", Label: "Difference", Unit: "Cel", Accepted: vitals.Range{Min: -5_000, Max: 5_000}, Usual: usual},
+		{Field: "ecg_rate_bpm", Label: "Rate, ECG", Unit: "/min", LOINC: []string{"8867-4"},
+			Accepted: vitals.Range{Min: 20, Max: 300}, Usual: usual},
+		{Field: "skin_delta_c", Label: "Difference", Unit: "Cel", Accepted: vitals.Range{Min: -5_000, Max: 5_000},
+			Usual: usual},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +146,8 @@ func TestCodesOf(t *testing.T) {
 					continue
 				}
 				has := func(list string) bool {
-					return slices.ContainsFunc(m.codes, func(c coding) bool { return slices.Contains(strings.Split(list, ","), c.system+"|"+c.code) })
+					return slices.ContainsFunc(m.codes,
+						func(c coding) bool { return slices.Contains(strings.Split(list, ","), c.system+"|"+c.code) })
 				}
 				found := has(strings.TrimPrefix(params[0], "code="))
 				if len(params) > 1 {
@@ -161,8 +171,10 @@ func TestJobValid(t *testing.T) {
 	long := strings.Repeat("a", maxExport+1)
 	for i, change := range []func(*job){
 		func(j *job) { j.Scope = -1 }, func(j *job) { j.Scope = ofGroup + 1 }, func(j *job) { j.Scope = ofGroup },
-		func(j *job) { j.Group = "w" }, func(j *job) { j.Path = long }, func(j *job) { j.Query = long }, func(j *job) { j.Params = long },
-		func(j *job) { j.UnixMs = -1 }, func(j *job) { j.UnixMs = vitals.MaxTimeUnixMs + 1 }, func(j *job) { j.ExpiresUnix += 3601 },
+		func(j *job) { j.Group = "w" }, func(j *job) { j.Path = long }, func(j *job) { j.Query = long },
+		func(j *job) { j.Params = long },
+		func(j *job) { j.UnixMs = -1 }, func(j *job) { j.UnixMs = vitals.MaxTimeUnixMs + 1 },
+		func(j *job) { j.ExpiresUnix += 3601 },
 	} {
 		j := made
 		if change(&j); j.valid(now) {

@@ -28,7 +28,8 @@ type store struct{ *storetest.Memory }
 
 func (s *store) assign(t testing.TB, device string, subject storage.Subject, fromUnixMs, toUnixMs int64) {
 	t.Helper()
-	try(t, s.Assign(t.Context(), storage.Assignment{Device: name(t, device), Subject: subject, FromUnixMs: fromUnixMs, ToUnixMs: toUnixMs}))
+	try(t, s.Assign(t.Context(), storage.Assignment{Device: name(t, device), Subject: subject, FromUnixMs: fromUnixMs,
+		ToUnixMs: toUnixMs}))
 }
 
 func name(t testing.TB, text string) vitals.Name {
@@ -45,9 +46,12 @@ func withOwnSigns(t testing.TB) *storetest.Memory {
 	s := storetest.NewMemory()
 	usual := vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
 	if err := s.Signs().Define([]vitals.Definition{
-		{Field: "hrv_rmssd_ms", Label: "RMSSD", Unit: "ms", Decimals: 1, LOINC: []string{"80404-7"}, Accepted: vitals.Range{Max: 500_0}, Usual: usual},
-		{Field: "ecg_rate_bpm", Label: "Rate, ECG", Unit: "/min", Decimals: 0, LOINC: []string{"76282-3", "8867-4"}, Accepted: vitals.Range{Min: 20, Max: 300}, Usual: usual},
-		{Field: "skin_delta_c", Label: "Difference", Unit: "Cel", Decimals: 3, Accepted: vitals.Range{Min: -5_000, Max: 5_000}, Usual: usual},
+		{Field: "hrv_rmssd_ms", Label: "RMSSD", Unit: "ms", Decimals: 1, LOINC: []string{"80404-7"},
+			Accepted: vitals.Range{Max: 500_0}, Usual: usual},
+		{Field: "ecg_rate_bpm", Label: "Rate, ECG", Unit: "/min", Decimals: 0, LOINC: []string{"76282-3", "8867-4"},
+			Accepted: vitals.Range{Min: 20, Max: 300}, Usual: usual},
+		{Field: "skin_delta_c", Label: "Difference", Unit: "Cel", Decimals: 3,
+			Accepted: vitals.Range{Min: -5_000, Max: 5_000}, Usual: usual},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +82,8 @@ func add(t testing.TB, s storage.Store, receivedUnixMs int64, lines ...string) {
 	rules, err := vitals.NewValidator(limits)
 	try(t, err)
 	var batch vitals.Batch
-	try(t, vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(strings.Join(lines, "\n")), vitals.MaxTimeUnixMs, &batch))
+	try(t, vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(strings.Join(lines, "\n")),
+		vitals.MaxTimeUnixMs, &batch))
 	if len(batch.Refused) > 0 {
 		t.Fatal(&batch.Refused[0])
 	}
@@ -107,7 +112,8 @@ func serve(t testing.TB, s interface {
 		return func(template string, h http.Handler) { mux.Handle(method+" "+template, h) }
 	}
 	unused := func(string, http.Handler) {}
-	h.Mount(handle("GET"), handle("POST"), handle("POST"), unused, handle("DELETE"), func(ingest.Form) http.Handler { return http.NotFoundHandler() })
+	h.Mount(handle("GET"), handle("POST"), handle("POST"), unused, handle("DELETE"),
+		func(ingest.Form) http.Handler { return http.NotFoundHandler() })
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
 	return &server{srv, t}
@@ -149,7 +155,8 @@ func (s *server) get(target string, fields ...string) string {
 // form searches by POST.
 func (s *server) form(body string, fields ...string) (*http.Response, string) {
 	s.t.Helper()
-	return s.send("POST", "Observation/_search", body, append(fields, "Content-Type", "application/x-www-form-urlencoded")...)
+	return s.send("POST", "Observation/_search", body,
+		append(fields, "Content-Type", "application/x-www-form-urlencoded")...)
 }
 
 // A bundle is what the tests read of a searchset.
@@ -235,7 +242,8 @@ func (s *server) diagnostics(text string) (diagnostics, problem string) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &o); err != nil || o.ResourceType != "OperationOutcome" || len(o.Issue) != 1 || len(o.Issue[0].Details.Coding) != 1 {
+	if err := json.Unmarshal([]byte(text), &o); err != nil || o.ResourceType != "OperationOutcome" || len(o.Issue) != 1 ||
+		len(o.Issue[0].Details.Coding) != 1 {
 		s.t.Fatalf("not an OperationOutcome: %v %s", err, text)
 	}
 	return o.Issue[0].Diagnostics, o.Issue[0].Details.Coding[0].Code

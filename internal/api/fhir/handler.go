@@ -63,8 +63,8 @@ func New(reader Reader, subjects Subjects, opt Options) *Handler {
 	return h
 }
 
-// Mount routes the FHIR server. read routes GET and HEAD of an address, search and post POST, put PUT and remove DELETE;
-// receive returns the handler of a form, without cross-site requests.
+// Mount routes the FHIR server. read routes GET and HEAD of an address, search and post POST, put PUT and remove
+// DELETE; receive returns the handler of a form, without cross-site requests.
 func (h *Handler) Mount(
 	read, search, post, put, remove func(template string, h http.Handler), receive func(ingest.Form) http.Handler,
 ) {
@@ -100,7 +100,8 @@ func relative(reference, base string) string { return strings.TrimPrefix(referen
 
 // begin negotiates the form of the answer to a request, authorizes it and admits it, or answers
 // it. If ok is true, the caller must call leave at the end of the request.
-func (h *Handler) begin(w http.ResponseWriter, r *http.Request) (head *reply.Head, access gate.Access, leave func(), ok bool) {
+func (h *Handler) begin(w http.ResponseWriter, r *http.Request) (head *reply.Head, access gate.Access,
+	leave func(), ok bool) {
 	access, verdict := h.opt.May(r, token.ReadSubjects)
 	if h.opt.Refuse(w, r, verdict, "A token with the read right is needed.") {
 		return nil, access, nil, false
@@ -118,7 +119,8 @@ func (h *Handler) negotiate(w http.ResponseWriter, r *http.Request) (*reply.Head
 	w.Header().Add("Vary", "Accept")
 	typ, ok := negotiate(r.URL.RawQuery, r.Header["Accept"])
 	if !ok {
-		h.reject(w, r, h.opt.Problems.NotAcceptable, 0, "Resources are served as application/fhir+json, FHIR version 4.0. XML is not supported.")
+		h.reject(w, r, h.opt.Problems.NotAcceptable, 0,
+			"Resources are served as application/fhir+json, FHIR version 4.0. XML is not supported.")
 		return nil, false
 	}
 	return h.heads[typ], true
@@ -132,7 +134,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, access *gate.Acce
 	case errors.As(err, &param):
 		h.reject(w, r, problems.BadParameter, 0, param.Error())
 	case errors.Is(err, errNotForm):
-		h.reject(w, r, problems.UnsupportedType, 0, "The parameters of a search by POST must be of type application/x-www-form-urlencoded.")
+		h.reject(w, r, problems.UnsupportedType, 0,
+			"The parameters of a search by POST must be of type application/x-www-form-urlencoded.")
 	case errors.Is(err, errForbidden):
 		h.opt.Gate.NotCovered(access, gate.PeerOf(r))
 		h.reject(w, r, problems.Forbidden, 0, "The credentials are not for these patients or devices.")
@@ -144,9 +147,11 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, access *gate.Acce
 }
 
 // record records in the audit log that observations of subjects are about to be read.
-func (h *Handler) record(r *http.Request, access *gate.Access, subjects []storage.Subject, device vitals.Name, measured span) error {
+func (h *Handler) record(r *http.Request, access *gate.Access, subjects []storage.Subject, device vitals.Name,
+	measured span) error {
 	for _, subject := range subjects {
-		if err := h.opt.Record(r, access, gate.Export{Subject: string(subject), Device: device}, measured.fromUnixMs, measured.toUnixMs); err != nil {
+		if err := h.opt.Record(r, access, gate.Export{Subject: string(subject), Device: device}, measured.fromUnixMs,
+			measured.toUnixMs); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,8 @@ const (
 )
 
 // hashEncoding is base64 with the alphabet of ids.
-var hashEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.").WithPadding(base64.NoPadding)
+var hashEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.").
+	WithPadding(base64.NoPadding)
 
 // appendEscaped appends the longest part of a name that needs at most a number of bytes. It
 // returns the length of the part.

@@ -38,7 +38,8 @@ func (h *Handler) UpdateForm(r *http.Request) ingest.Input {
 
 func (h *Handler) intake(r *http.Request, bundle bool) *intake {
 	return &intake{
-		h: h, request: r, base: h.base(r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist")), prefer: preference(r, "return"),
+		h: h, request: r, base: h.base(r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist")),
+		prefer: preference(r, "return"),
 	}
 }
 
@@ -105,7 +106,8 @@ func (p *place) rejected() *reply.Problem {
 func (s *intake) Respond(outcome *ingest.Outcome) ingest.Answer {
 	if r, rejected := outcome.Refusal(); rejected {
 		o := s.h.outcomes[r.Problem]
-		return ingest.Answer{Head: o.head, Body: outcomeOf(o.text, strings.TrimSpace(r.Detail+" "+r.Reason), r.Field), RetryAfter: r.RetryAfter}
+		return ingest.Answer{Head: o.head, Body: outcomeOf(o.text, strings.TrimSpace(r.Detail+" "+r.Reason), r.Field),
+			RetryAfter: r.RetryAfter}
 	}
 	for r := range outcome.Results() {
 		p := &s.places[r.Index]

@@ -66,7 +66,8 @@ func (s *intake) appendResource(dst []byte, p *place) []byte {
 			s.h.opt.Report(err)
 			return dst
 		}
-		if r, err = s.h.view(nil).recordAt(s.request.Context(), p.device, p.unixMs); err != nil || groupsOf(&r.Values)&(1<<p.group) == 0 {
+		if r, err = s.h.view(nil).recordAt(s.request.Context(), p.device, p.unixMs); err != nil ||
+			groupsOf(&r.Values)&(1<<p.group) == 0 {
 			return dst
 		}
 	}
@@ -78,7 +79,8 @@ func (s *intake) appendResource(dst []byte, p *place) []byte {
 func (s *intake) singleReply(p *place) ingest.Answer {
 	if problem := p.rejected(); problem != nil {
 		o := s.h.outcomes[problem]
-		return ingest.Answer{Head: o.head, Body: outcomeOf(o.text, p.result.Reason, expression("Observation", p.result.Field)), RetryAfter: p.result.RetryAfter}
+		return ingest.Answer{Head: o.head, Body: outcomeOf(o.text, p.result.Reason,
+			expression("Observation", p.result.Field)), RetryAfter: p.result.RetryAfter}
 	}
 	answer := ingest.Answer{Head: s.h.heads[contentType]}
 	if !p.unstored() {
@@ -128,10 +130,12 @@ func (s *intake) transactionReply() ingest.Answer {
 			body = append(body, ',')
 		}
 		if issues > maxIssues {
-			body = append(body, `{"severity":"error","code":"processing","diagnostics":"Further entries are not acceptable either."}`...)
+			body = append(body,
+				`{"severity":"error","code":"processing","diagnostics":"Further entries are not acceptable either."}`...)
 			break
 		}
-		body = appendIssue(body, o.text, p.result.Reason, expression(fmt.Sprintf("Bundle.entry[%d].resource", i), p.result.Field))
+		body = appendIssue(body, o.text, p.result.Reason, expression(fmt.Sprintf("Bundle.entry[%d].resource", i),
+			p.result.Field))
 	}
 	if issues == 0 {
 		return s.bundleReply("transaction-response")
@@ -177,7 +181,8 @@ func (s *intake) appendResponse(dst []byte, i int) []byte {
 	if problem := p.rejected(); problem != nil {
 		dst = strconv.AppendInt(dst, int64(problem.Status()), 10)
 		dst = append(append(dst, `","outcome":`...), outcomeStart...)
-		dst = appendIssue(dst, s.h.outcomes[problem].text, p.result.Reason, expression("Bundle.entry["+strconv.Itoa(i)+"].resource", p.result.Field))
+		dst = appendIssue(dst, s.h.outcomes[problem].text, p.result.Reason,
+			expression("Bundle.entry["+strconv.Itoa(i)+"].resource", p.result.Field))
 		return append(dst, `]}}}`...)
 	}
 	if p.added {

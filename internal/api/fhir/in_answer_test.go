@@ -31,7 +31,8 @@ func TestRepresentation(t *testing.T) {
 	writer := k.Token(t, "bed-8", "d-", token.Token{Rights: token.Write})
 	both := k.Token(t, "bed-9", "d-", token.Token{Rights: token.Read | token.Write})
 	try(t, k.gate.Tokens.Reload())
-	sent := sentObservation(sentRate, strings.Replace(sentTime, "10:00:00.123+01:00", "09:00:00.123Z", 1), sentD1, sentQuantity("72", "/min"))
+	sent := sentObservation(sentRate, strings.Replace(sentTime, "10:00:00.123+01:00", "09:00:00.123Z", 1), sentD1,
+		sentQuantity("72", "/min"))
 	for _, tt := range []struct {
 		name   string
 		before string // stored before
@@ -49,7 +50,8 @@ func TestRepresentation(t *testing.T) {
 						send(s.observation, tt.before, "Authorization", both)
 					}
 					w := send(s.observation, sent, "Authorization", token, "Prefer", prefer)
-					if location := w.Header().Get("Location"); w.Code != tt.status || location != "https://ward.example/fhir/Observation/"+id {
+					if location := w.Header().Get("Location"); w.Code != tt.status ||
+						location != "https://ward.example/fhir/Observation/"+id {
 						t.Errorf("%q: %d %s, want %d", prefer, w.Code, location, tt.status)
 					}
 					read := at(s.read, "GET", id, "", "Authorization", both).Body.String()
@@ -75,7 +77,8 @@ func TestRepresentation(t *testing.T) {
 								t.Errorf("a client that may only write sees %s: %s", hidden, got)
 							}
 						}
-						if !json.Valid([]byte(got)) || !strings.Contains(got, `"id":"`+id+`"`) || !strings.Contains(got, `"effectiveDateTime":"2026-11-21T09:00:00.123Z"`) {
+						if !json.Valid([]byte(got)) || !strings.Contains(got, `"id":"`+id+`"`) ||
+							!strings.Contains(got, `"effectiveDateTime":"2026-11-21T09:00:00.123Z"`) {
 							t.Errorf("%s", got)
 						}
 					}
@@ -85,7 +88,8 @@ func TestRepresentation(t *testing.T) {
 	}
 	s := receiveBy(t, k.gate, "")
 	named := strings.Replace(sent, `"device"`, sentP1+`,"device"`, 1)
-	if w := send(s.observation, named, "Authorization", writer); !strings.Contains(w.Body.String(), `"subject":{"reference":"Patient/p-1"}`) {
+	if w := send(s.observation, named, "Authorization", writer); !strings.Contains(w.Body.String(),
+		`"subject":{"reference":"Patient/p-1"}`) {
 		t.Errorf("a client that names the patient: %s", w.Body)
 	}
 }
@@ -167,7 +171,8 @@ func TestRepresentationInBundle(t *testing.T) {
 		}
 		try(t, json.Unmarshal(send(s.bundle, b.as("batch")).Body.Bytes(), &got))
 		e := got.Entry[0]
-		want := strings.TrimSpace(at(s.read, "GET", e.Response.Location[strings.LastIndexByte(e.Response.Location, '/')+1:], "").Body.String())
+		want := strings.TrimSpace(at(s.read, "GET", e.Response.Location[strings.LastIndexByte(e.Response.Location, '/')+1:],
+			"").Body.String())
 		if n > 100 {
 			want = ""
 		}
@@ -211,14 +216,16 @@ func TestUpdate(t *testing.T) {
 	var b sentBundle
 	b.add("", body(id, "72"), "PUT", "Observation/"+id, "")
 	b.add("", body("x", "72"), "PUT", "Observation/x", "")
-	checkResponses(t, send(s.bundle, b.as("batch")).Body.Bytes(), "batch-response", "200 Observation/"+id, "422 not the id of this")
+	checkResponses(t, send(s.bundle, b.as("batch")).Body.Bytes(), "batch-response", "200 Observation/"+id,
+		"422 not the id of this")
 }
 
 // TestLeftOut checks what devices disown: it is neither stored nor an error.
 func TestLeftOut(t *testing.T) {
 	ok := sentQuantity("97", "%")
 	status := func(code string) string {
-		return `"interpretation":[{"coding":[{"system":"http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status","code":"` + code + `"}]}]`
+		return `"interpretation":[{"coding":[{"system":"http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status","code":"` +
+			code + `"}]}]`
 	}
 	absent := func(code string) string { return `"dataAbsentReason":{"coding":[{"code":"` + code + `"}]}` }
 	diastolic := `{"code":{"coding":[{"system":"http://loinc.org","code":"8462-4"}]},`
@@ -227,19 +234,30 @@ func TestLeftOut(t *testing.T) {
 		want       codes.Doubt // 0 means that it is stored
 		field      string
 	}{
-		{"questionable", sentObservation(sentSpO2, sentTime, sentD1, ok, status("questionable")), codes.Questionable, "spo2_pct"},
+		{"questionable", sentObservation(sentSpO2, sentTime, sentD1, ok, status("questionable")),
+			codes.Questionable, "spo2_pct"},
 		{"early", sentObservation(sentSpO2, sentTime, sentD1, ok, status("early-indication")), codes.Early, "spo2_pct"},
 		{"busy", sentObservation(sentSpO2, sentTime, sentD1, ok, status("msmt-ongoing")), codes.Busy, "spo2_pct"},
-		{"calibrating", sentObservation(sentSpO2, sentTime, sentD1, ok, status("calibration-ongoing")), codes.Calibrating, "spo2_pct"},
+		{"calibrating", sentObservation(sentSpO2, sentTime, sentD1, ok, status("calibration-ongoing")),
+			codes.Calibrating, "spo2_pct"},
 		{"alarm", sentObservation(sentSpO2, sentTime, sentD1, ok, status("in-alarm")), 0, ""},
 		{"validated", sentObservation(sentSpO2, sentTime, sentD1, ok, status("validated-data")), 0, ""},
-		{"test", sentObservation(sentSpO2, sentTime, sentD1, ok, `"meta":{"security":[{"code":"HTEST"}]}`), codes.Test, "spo2_pct"},
+		{"test", sentObservation(sentSpO2, sentTime, sentD1, ok, `"meta":{"security":[{"code":"HTEST"}]}`),
+			codes.Test, "spo2_pct"},
 		{"absent", sentObservation(sentSpO2, sentTime, sentD1, `"dataAbsentReason":{}`), codes.NotAvailable, "spo2_pct"},
 		{"error", sentObservation(sentSpO2, sentTime, sentD1, absent("error")), codes.Invalid, "spo2_pct"},
 		{"not a number", sentObservation(sentSpO2, sentTime, sentD1, absent("not-a-number")), codes.NotAvailable, "spo2_pct"},
-		{"one pressure", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "120")+`,`+diastolic+absent("error")+`}]`), codes.Invalid, "systolic_mmhg diastolic_mmhg"},
-		{"one questionable pressure", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "120")+`,`+diastolic+sentQuantity("80", "mm[Hg]")+`,`+status("questionable")+`}]`), codes.Questionable, "systolic_mmhg diastolic_mmhg"},
-		{"samples", sentObservation(sentRate, sentTime, sentD1, `"valueSampledData":{"origin":{"value":50,"system":"http://unitsofmeasure.org","code":"/min"},"period":1,"dimensions":1,"data":"E U L"}`), codes.NotAvailable, "heart_rate_bpm"},
+		{"one pressure",
+			sentObservation(sentBP, sentTime, sentD1,
+				`"component":[`+sentPart("8480-6", "120")+`,`+diastolic+absent("error")+`}]`), codes.Invalid,
+			"systolic_mmhg diastolic_mmhg"},
+		{"one questionable pressure",
+			sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "120")+`,`+diastolic+sentQuantity("80",
+				"mm[Hg]")+`,`+status("questionable")+`}]`), codes.Questionable, "systolic_mmhg diastolic_mmhg"},
+		{"samples",
+			sentObservation(sentRate, sentTime, sentD1,
+				`"valueSampledData":{"origin":{"value":50,"system":"http://unitsofmeasure.org","code":"/min"},"period":1,`+
+					`"dimensions":1,"data":"E U L"}`), codes.NotAvailable, "heart_rate_bpm"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := receive(t)
@@ -251,7 +269,8 @@ func TestLeftOut(t *testing.T) {
 				return
 			}
 			var o issueList
-			if err := json.Unmarshal(w.Body.Bytes(), &o); err != nil || w.Code != 200 || w.Header().Get("Location") != "" || len(o.Issue) != 1 ||
+			if err := json.Unmarshal(w.Body.Bytes(), &o); err != nil || w.Code != 200 || w.Header().Get("Location") != "" ||
+				len(o.Issue) != 1 ||
 				o.Issue[0].Severity != "warning" || o.Issue[0].Diagnostics != tt.want.Reason() {
 				t.Errorf("%d %s %v, want a warning: %s", w.Code, w.Body, err, tt.want.Reason())
 			}
@@ -270,7 +289,8 @@ func TestLeftOut(t *testing.T) {
 			var b sentBundle
 			b.add("", tt.body, "POST", "Observation", "")
 			b.post(sentRate, sentAt(9), sentD1, sentQuantity("72", "/min"))
-			checkResponses(t, send(s.bundle, b.as("transaction")).Body.Bytes(), "transaction-response", "200 "+tt.want.Reason(), "201 Observation/hr-")
+			checkResponses(t, send(s.bundle, b.as("transaction")).Body.Bytes(), "transaction-response", "200 "+tt.want.Reason(),
+				"201 Observation/hr-")
 		})
 	}
 	// What is wrong stays an error.

@@ -43,13 +43,15 @@ func (s *intake) Decode(body []byte, in *ingest.Intake) error {
 	s.access = in.Access()
 	d := &decoder{
 		intake: s, in: in,
-		parser:  &parser{Reader: strictjson.NewReader(body), codes: codes.Table{Signs: s.h.reader.Signs(), PulseAsHeartRate: s.h.opt.PulseAsHeartRate}, leavesOut: in.LeavesOut},
+		parser: &parser{Reader: strictjson.NewReader(body),
+			codes: codes.Table{Signs: s.h.reader.Signs(), PulseAsHeartRate: s.h.opt.PulseAsHeartRate}, leavesOut: in.LeavesOut},
 		devices: map[vitals.Name]*resolved{}, urls: map[string]*sentEntry{},
 	}
 	if s.bundle {
 		return d.decodeBundle()
 	}
-	e := sentEntry{resource: d.resource(false), method: []byte("POST"), url: []byte("Observation"), ifNoneExist: s.ifNoneExist}
+	e := sentEntry{resource: d.resource(false), method: []byte("POST"), url: []byte("Observation"),
+		ifNoneExist: s.ifNoneExist}
 	if s.id != "" {
 		e.method, e.url, e.ifNoneExist = []byte("PUT"), []byte("Observation/"+s.id), nil
 	}
@@ -196,7 +198,9 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 		return fault
 	}
 	if len(e.ifNoneExist) > 0 && !e.isOwn() {
-		return &fieldFault{"", "If-None-Exist is supported with an identifier of the resource itself only; what was stored before is always recognized"}
+		return &fieldFault{"",
+			"If-None-Exist is supported with an identifier of the resource itself only; what was stored before is " +
+				"always recognized"}
 	}
 	device, fault := d.deviceOf(&e.resource)
 	if fault != nil || d.err != nil {
@@ -204,7 +208,8 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 	}
 	p := &d.places[i]
 	*p = place{
-		what: observationEntry, device: device.name, unixMs: o.at.unixMs, offset: o.at.offset, group: o.group, values: o.values,
+		what: observationEntry, device: device.name, unixMs: o.at.unixMs, offset: o.at.offset, group: o.group,
+		values:  o.values,
 		sampled: o.samples != nil, component: o.component, order: o.order, named: e.resource.subject.sent,
 	}
 	if d.in.LeavesOut(o.doubt) {

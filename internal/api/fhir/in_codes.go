@@ -28,8 +28,8 @@ var furtherCodes = map[[2]string]meaning{
 	{mdc, "68193"}:     meansSupplement,
 }
 
-// meaningOf returns what a code may mean: nothing if it is not stored and of a system whose codes are. Codes of other systems
-// are translations of the others.
+// meaningOf returns what a code may mean: nothing if it is not stored and of a system whose codes are. Codes of other
+// systems are translations of the others.
 func meaningOf(table codes.Table, system, code []byte) meaning {
 	m := furtherCodes[[2]string{string(system), string(code)}]
 	switch string(system) {

@@ -14,9 +14,15 @@ func FuzzBundle(f *testing.F) {
 		f.Add(sentVisit().as(typ))
 	}
 	var b sentBundle
-	b.post(sentRate, sentTime, sentD1, `"valueSampledData":{"origin":{"value":0,"system":"http://unitsofmeasure.org","code":"/min"},"period":1000,"factor":0.1,"dimensions":1,"data":"700 E 711"}`)
-	b.post(sentSpO2, sentTime, `"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d-1"}]}],"device":{"reference":"#x"}`, sentQuantity("9.75e1", "%"))
-	b.post(sentRest, sentTime, `"device":{"reference":"Device?identifier=d_2"},"interpretation":[{"coding":[{"code":"H"}]}],"meta":{"security":[]}`, sentQuantity("58", "/min"))
+	b.post(sentRate, sentTime, sentD1,
+		`"valueSampledData":{"origin":{"value":0,"system":"http://unitsofmeasure.org","code":"/min"},"period":1000,`+
+			`"factor":0.1,"dimensions":1,"data":"700 E 711"}`)
+	b.post(sentSpO2, sentTime,
+		`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d-1"}]}],"device":{"reference":"#x"}`,
+		sentQuantity("9.75e1", "%"))
+	b.post(sentRest, sentTime,
+		`"device":{"reference":"Device?identifier=d_2"},"interpretation":[{"coding":[{"code":"H"}]}],"meta":{"security":[]}`,
+		sentQuantity("58", "/min"))
 	f.Add(b.as("batch"))
 	f.Fuzz(func(t *testing.T, body string) {
 		s := receive(t)
@@ -25,7 +31,8 @@ func FuzzBundle(f *testing.F) {
 		for i := range answers {
 			w := send(s.bundle, body)
 			var r struct{ ResourceType string }
-			if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code == 200 != (r.ResourceType == "Bundle") || w.Code != 200 && r.ResourceType != "OperationOutcome" {
+			if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code == 200 != (r.ResourceType == "Bundle") ||
+				w.Code != 200 && r.ResourceType != "OperationOutcome" {
 				t.Fatalf("%d %s", w.Code, w.Body)
 			}
 			answers[i], stored[i] = w.Body.String(), s.stored()

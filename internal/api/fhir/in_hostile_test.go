@@ -29,7 +29,8 @@ func TestNotCoveredRevealsNothing(t *testing.T) {
 	assigned := receiveBy(t, g, "")
 	none := receiveBy(t, g, "")
 	other := receiveBy(t, g, "")
-	third := storage.Assignment{Device: name(t, "d_2"), Subject: "p-1", FromUnixMs: unixMs(t, "2018-01-01T00:00:00Z"), ToUnixMs: storage.OpenEnd}
+	third := storage.Assignment{Device: name(t, "d_2"), Subject: "p-1", FromUnixMs: unixMs(t, "2018-01-01T00:00:00Z"),
+		ToUnixMs: storage.OpenEnd}
 	for _, s := range []*receiving{none, other} {
 		_, err := s.store.EraseAssignment(third)
 		try(t, err)
@@ -43,7 +44,8 @@ func TestNotCoveredRevealsNothing(t *testing.T) {
 	b.post(sentSpO2, sentTime, device, value, `"subject":{"reference":"Patient/p-9"}`)
 	b.post(sentSpO2, `"effectiveDateTime":"2017-11-21T10:00:00Z"`, device, value)
 	b.post(sentSpO2, sentTime, `"device":{"identifier":{"value":"d_2"}}`, value)
-	b.post(`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d_2"},{"value":"d-1"}]}]`, sentSpO2, sentTime, `"device":{"reference":"#x"}`, value)
+	b.post(`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d_2"},{"value":"d-1"}]}]`, sentSpO2,
+		sentTime, `"device":{"reference":"#x"}`, value)
 	b.add("", `{"resourceType":"Device","identifier":[{"value":"d_2"}]}`, "POST", "Device", "identifier=d_2")
 	b.add("", `{"resourceType":"Patient","identifier":[{"value":"p-9"}]}`, "POST", "Patient", "identifier=p-9")
 	want := []string{"403", "403", "403", "403", "403", "201", "403", "422"}
@@ -53,7 +55,8 @@ func TestNotCoveredRevealsNothing(t *testing.T) {
 	if w := send(assigned.bundle, b.as("transaction"), "Authorization", narrow); w.Code != 403 {
 		t.Errorf("transaction: %d %s, want 403", w.Code, w.Body)
 	}
-	if w := send(assigned.observation, sentObservation(sentSpO2, sentTime, device, value, sentP1), "Authorization", narrow); w.Code != 403 {
+	if w := send(assigned.observation, sentObservation(sentSpO2, sentTime, device, value, sentP1), "Authorization",
+		narrow); w.Code != 403 {
 		t.Errorf("%d %s, want 403", w.Code, w.Body)
 	}
 }
@@ -111,7 +114,8 @@ func TestManyIdentifiers(t *testing.T) {
 	}
 	w := send(s.observation, sentObservation(append(sent, contained(17))...))
 	checkIssue(t, w.Body.Bytes(), "Observation.device", "does not name a device")
-	w = send(s.observation, sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "/min"), `"contained":[`+strings.Repeat("{},", 16)+`{}]`))
+	w = send(s.observation, sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "/min"),
+		`"contained":[`+strings.Repeat("{},", 16)+`{}]`))
 	checkIssue(t, w.Body.Bytes(), "Observation.contained", "more than 16")
 }
 
@@ -140,7 +144,9 @@ func TestRefusedSamples(t *testing.T) {
 	for entries, status := range map[int]int{64: http.StatusOK, 65: http.StatusRequestEntityTooLarge} {
 		var b sentBundle
 		for range entries {
-			b.post(sentRate, sentTime, sentD1, `"valueSampledData":{"origin":{"value":0,"system":"http://unitsofmeasure.org","code":"/min"},"period":1,"dimensions":1,"data":"`+strings.Repeat("60 ", 4095)+`x"}`)
+			b.post(sentRate, sentTime, sentD1,
+				`"valueSampledData":{"origin":{"value":0,"system":"http://unitsofmeasure.org","code":"/min"},"period":1,`+
+					`"dimensions":1,"data":"`+strings.Repeat("60 ", 4095)+`x"}`)
 		}
 		if w := send(s.bundle, b.as("batch")); w.Code != status {
 			t.Errorf("%d entries: %d %.300s, want %d", entries, w.Code, w.Body, status)

@@ -32,8 +32,19 @@ func (anyDevice) Assignments(context.Context, storage.AssignmentKey, []storage.A
 // readings or a refusal or exists, and readings are valid.
 func FuzzDecodeBundle(f *testing.F) {
 	const quantity = `{"value":97.5,"system":"http://unitsofmeasure.org","code":"%"}`
-	f.Add(`{"resourceType":"Bundle","type":"batch","entry":[{"fullUrl":"urn:uuid:1","resource":{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"http://loinc.org","code":"2708-6"}]},"subject":{"reference":"Patient/p-1"},"device":{"reference":"Device/d"},"effectiveDateTime":"2026-11-21T10:00:00+01:00","valueQuantity":` + quantity + `},"request":{"method":"POST","url":"Observation","ifNoneExist":"identifier=a|b"}}]}`)
-	f.Add(`{"type":"transaction","resourceType":"Bundle","entry":[{"request":{"method":"POST","url":"Observation"},"resource":{"resourceType":"Observation","status":"final","contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d"}]}],"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"150456"}]},"device":{"reference":"#x"},"effectivePeriod":{"start":"2026-11-21T10:00:00Z","end":"2026-11-21T10:01:00Z"},"valueSampledData":{"origin":` + quantity + `,"period":1000,"factor":-0.5,"dimensions":1,"data":"0 1 E 2"}}},{"resource":{"resourceType":"Device","identifier":[{"value":"d"}]},"fullUrl":"urn:uuid:2","request":{"method":"POST","url":"Device","ifNoneExist":"identifier=d"}}]}`)
+	f.Add(`{"resourceType":"Bundle","type":"batch","entry":[{"fullUrl":"urn:uuid:1",` +
+		`"resource":{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"http://loinc.org",` +
+		`"code":"2708-6"}]},"subject":{"reference":"Patient/p-1"},"device":{"reference":"Device/d"},` +
+		`"effectiveDateTime":"2026-11-21T10:00:00+01:00","valueQuantity":` + quantity +
+		`},"request":{"method":"POST","url":"Observation","ifNoneExist":"identifier=a|b"}}]}`)
+	f.Add(`{"type":"transaction","resourceType":"Bundle","entry":[{"request":{"method":"POST","url":"Observation"},` +
+		`"resource":{"resourceType":"Observation","status":"final","contained":[{"resourceType":"Device","id":"x",` +
+		`"identifier":[{"value":"d"}]}],"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"150456"}]},` +
+		`"device":{"reference":"#x"},"effectivePeriod":{"start":"2026-11-21T10:00:00Z","end":"2026-11-21T10:01:00Z"},` +
+		`"valueSampledData":{"origin":` + quantity +
+		`,"period":1000,"factor":-0.5,"dimensions":1,"data":"0 1 E 2"}}},{"resource":{"resourceType":"Device",` +
+		`"identifier":[{"value":"d"}]},"fullUrl":"urn:uuid:2","request":{"method":"POST","url":"Device",` +
+		`"ifNoneExist":"identifier=d"}}]}`)
 	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
 	if err != nil {
 		f.Fatal(err)
@@ -44,7 +55,8 @@ func FuzzDecodeBundle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		s := rc.BundleForm(request).(*intake)
 		var b vitals.Batch
-		if s.Decode([]byte(body), &ingest.Intake{NowUnixMs: nowUnixMs, Rules: rules, MaxReadings: 100, MaxUnit: 10, Batch: &b}) != nil {
+		if s.Decode([]byte(body), &ingest.Intake{NowUnixMs: nowUnixMs, Rules: rules, MaxReadings: 100, MaxUnit: 10,
+			Batch: &b}) != nil {
 			return
 		}
 		has := make([]int, len(s.places))

@@ -71,7 +71,8 @@ func (d *decoder) deviceOf(r *sentResource) (*resolved, *fieldFault) {
 			names[0] = parsed.name.String()
 		} else if ok {
 			if name, err := vitals.ParseName(r.device.value); err != nil || !parsed.is(&name) {
-				return nil, &fieldFault{"device", "the id of a device with a long name needs the name as identifier of the reference"}
+				return nil,
+					&fieldFault{"device", "the id of a device with a long name needs the name as identifier of the reference"}
 			}
 			names[0] = r.device.value
 		}
@@ -81,7 +82,9 @@ func (d *decoder) deviceOf(r *sentResource) (*resolved, *fieldFault) {
 
 // Faults of a device: it is not known, has no assignment, or the client may not write to it.
 var (
-	noDevice   = &fieldFault{"device", "does not name a device of this server: refer to Device/{id}, to a Device in the Bundle or a contained one, or give its name as identifier"}
+	noDevice = &fieldFault{"device",
+		"does not name a device of this server: refer to Device/{id}, to a Device in the Bundle or a contained one, or " +
+			"give its name as identifier"}
 	unassigned = &fieldFault{"device", "assigned to no patient; an Observation is stored only of a device that is"}
 	notCovered = &fieldFault{"device", ingest.ErrNotCovered.Error()}
 )

@@ -65,12 +65,14 @@ func TestFHIRRoundTrip(t *testing.T) {
 		second.assignments.Subjects = first
 		var group []*storage.Entry
 		for range rapid.IntRange(1, 12).Draw(rt, "readings") {
-			r := vitals.Reading{Device: name(t, device), TimeUnixMs: rapid.Int64Range(vitals.DefaultOldestUnixMs, receivedAt.UnixMilli()).Draw(rt, "time")}
+			r := vitals.Reading{Device: name(t, device), TimeUnixMs: rapid.Int64Range(vitals.DefaultOldestUnixMs,
+				receivedAt.UnixMilli()).Draw(rt, "time")}
 			if rapid.Bool().Draw(rt, "known offset") {
 				r.UTCOffset = vitals.MakeUTCOffset(rapid.IntRange(-14*60, 14*60).Draw(rt, "offset"))
 			}
 			set := func(s vitals.Sign, accepted vitals.Range) {
-				r.Values.Set(s, vitals.Value(rapid.Int32Range(int32(accepted.Min), int32(accepted.Max)).Draw(rt, first.Signs().Field(s))))
+				r.Values.Set(s,
+					vitals.Value(rapid.Int32Range(int32(accepted.Min), int32(accepted.Max)).Draw(rt, first.Signs().Field(s))))
 			}
 			given := rapid.Uint32Range(1, 1<<13-1).Draw(rt, "signs")
 			if given&1 > 0 {
@@ -90,9 +92,11 @@ func TestFHIRRoundTrip(t *testing.T) {
 		if err := first.Append(group); err != nil {
 			rt.Fatal(err)
 		}
-		h := fhir.New(first, first, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}})
+		h := fhir.New(first, first,
+			fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}})
 		sent := searchEntries(rt, h, "patient=p-1&_count=7")
-		if w := send(second.bundle, sent.as(rapid.SampledFrom([]string{"batch", "transaction"}).Draw(rt, "type"))); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "OperationOutcome") {
+		if w := send(second.bundle, sent.as(rapid.SampledFrom([]string{"batch", "transaction"}).Draw(rt, "type"))); w.Code !=
+			http.StatusOK || strings.Contains(w.Body.String(), "OperationOutcome") {
 			rt.Fatalf("%d %s", w.Code, w.Body)
 		}
 		all := storage.Range{Device: name(t, device), ToUnixMs: storage.OpenEnd}

@@ -62,7 +62,8 @@ func (o *observed) setSamples(s *sampledData, e *effective, sign *vitals.Definit
 		return &fieldFault{path + ".origin.value", reasonDecimal}
 	case factor == nil:
 		return &fieldFault{path + ".factor", reasonDecimal}
-	case period == nil || !period.IsInt() || period.Sign() <= 0 || !period.Num().IsInt64() || period.Num().Int64() > vitals.MaxTimeUnixMs:
+	case period == nil || !period.IsInt() || period.Sign() <= 0 || !period.Num().IsInt64() ||
+		period.Num().Int64() > vitals.MaxTimeUnixMs:
 		return &fieldFault{path + ".period", "not a whole number of milliseconds above 0"}
 	case string(s.dimensions) != "1":
 		return &fieldFault{path + ".dimensions", "not 1: a sign has one value at a time"}

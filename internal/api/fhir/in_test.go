@@ -81,9 +81,12 @@ func receiveBy(t testing.TB, g *gate.Gate, base string) *receiving {
 	try(t, err)
 	t.Cleanup(func() { core.Close(context.Background()) })
 	rc := fhir.New(s.store, s.assignments, fhir.Options{
-		Service: query.Service{Problems: problems, Gate: g, Param: func(r *http.Request, _ string) string { return path.Base(r.URL.Path) }}, Base: base,
+		Service: query.Service{Problems: problems, Gate: g, Param: func(r *http.Request, _ string) string {
+			return path.Base(r.URL.Path)
+		}}, Base: base,
 	})
-	s.observation, s.bundle, s.update, s.read = core.Handler(rc.ObservationForm), core.Handler(rc.BundleForm), core.Handler(rc.UpdateForm), rc.Observation
+	s.observation, s.bundle, s.update, s.read = core.Handler(rc.ObservationForm), core.Handler(rc.BundleForm),
+		core.Handler(rc.UpdateForm), rc.Observation
 	return s
 }
 
@@ -108,28 +111,34 @@ func (s *receiving) stored() string {
 		m, err := s.store.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: storage.OpenEnd}, records)
 		try(s.t, err)
 		for _, r := range records[:m] {
-			out = append(s.store.Signs().AppendJSON(out, &vitals.Reading{Device: d.Name, TimeUnixMs: r.TimeUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}), '\n')
+			out = append(s.store.Signs().AppendJSON(out, &vitals.Reading{Device: d.Name, TimeUnixMs: r.TimeUnixMs,
+				Values: r.Values, UTCOffset: r.UTCOffset}), '\n')
 		}
 	}
 	return string(out)
 }
 
 const (
-	sentSpO2 = `"code":{"coding":[{"system":"http://loinc.org","code":"2708-6"},{"system":"http://loinc.org","code":"59408-5"}]}`
+	sentSpO2 = `"code":{"coding":[{"system":"http://loinc.org","code":"2708-6"},{"system":"http://loinc.org",` +
+		`"code":"59408-5"}]}`
 	sentRate = `"code":{"coding":[{"system":"http://loinc.org","code":"8867-4"}]}`
-	sentRest = `"code":{"coding":[{"system":"http://loinc.org","code":"40443-4"},{"system":"http://loinc.org","code":"8867-4"}]}`
-	sentBP   = `"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"150020"},{"system":"http://loinc.org","code":"85354-9"}]}`
+	sentRest = `"code":{"coding":[{"system":"http://loinc.org","code":"40443-4"},{"system":"http://loinc.org",` +
+		`"code":"8867-4"}]}`
+	sentBP = `"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"150020"},{"system":"http://loinc.org",` +
+		`"code":"85354-9"}]}`
 	sentTime = `"effectiveDateTime":"2026-11-21T10:00:00.123+01:00"`
 	sentD1   = `"device":{"reference":"Device/d-1"}`
 	sentP1   = `"subject":{"reference":"Patient/p-1"}`
 )
 
 func sentQuantity(value, unit string) string {
-	return fmt.Sprintf(`"valueQuantity":{"value":%s,"system":"http://unitsofmeasure.org","code":%q,"unit":"x"}`, value, unit)
+	return fmt.Sprintf(`"valueQuantity":{"value":%s,"system":"http://unitsofmeasure.org","code":%q,"unit":"x"}`,
+		value, unit)
 }
 
 func sentPart(code, value string) string {
-	return `{"code":{"coding":[{"system":"http://loinc.org","code":"` + code + `"}]},` + sentQuantity(value, "mm[Hg]") + `}`
+	return `{"code":{"coding":[{"system":"http://loinc.org","code":"` + code + `"}]},` +
+		sentQuantity(value, "mm[Hg]") + `}`
 }
 
 // mdcCode returns a code of IEEE 11073-10101.
@@ -146,30 +155,67 @@ func sentObservation(members ...string) string {
 func TestSendObservation(t *testing.T) {
 	const at = `{"device":"d-1","time":"2026-11-21T10:00:00.123+01:00",`
 	for _, tt := range []struct{ name, body, location, want string }{
-		{"SpO2", sentObservation(sentSpO2, sentTime, sentD1, sentP1, sentQuantity("97.50", "%")), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97.5}`},
-		{"heart rate", sentObservation(sentRate, sentTime, sentD1, sentQuantity("7.2e1", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
-		{"resting heart rate", sentObservation(sentRest, sentTime, sentD1, sentQuantity("58", "/min")), "rhr-mwq6g83f-d-1", at + `"resting_heart_rate_bpm":58}`},
-		{"blood pressure", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8462-4", "80")+`,`+sentPart("8480-6", "120.25")+`]`), "bp-mwq6g83f-d-1", at + `"systolic_mmhg":120.25,"diastolic_mmhg":80}`},
-		{"codes of devices", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"149530"},{"system":"http://example.org","code":"x"}]}`, sentTime, sentD1, sentQuantity("72", "/min")), "pr-mwq6g83f-d-1", at + `"pulse_rate_bpm":72}`},
-		{"an ECG's heart rate", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"147842"}]}`, sentTime, sentD1, sentQuantity("72", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
-		{"a cuff's blood pressure", sentObservation(mdcCode("150300"), sentTime, sentD1, `"component":[{`+mdcCode("150301")+`,`+sentQuantity("120.25", "mm[Hg]")+`},{`+mdcCode("150302")+`,`+sentQuantity("80", "mm[Hg]")+`}]`), "bp-mwq6g83f-d-1", at + `"systolic_mmhg":120.25,"diastolic_mmhg":80}`},
-		{"a temperature without its site", sentObservation(mdcCode("150344"), sentTime, sentD1, sentQuantity("36.6", "Cel")), "temp-mwq6g83f-d-1", at + `"body_temperature_c":36.6}`},
-		{"description and escapes", sentObservation(sentSpO2, sentTime, `"dev\u0069ce":{"reference":"Dev\u0069ce/d-1"}`, sentQuantity("97", "%"), `"note":[{"text":"x"}],"category":[{"text":"x"}],"component":[{"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"68193"}]},"valueCodeableConcept":{"text":"spot"}}]`), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97}`},
-		{"null", "\ufeff" + sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%"), `"valueString":null`, `"subject":null`), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97}`},
-		{"UTC", sentObservation(sentSpO2, `"effectiveInstant":"2026-11-21T09:00:00.123Z"`, sentD1, sentQuantity("97", "%")), "spo2-mwq6g83f-d-1", `{"device":"d-1","time":"2026-11-21T09:00:00.123Z","spo2_pct":97}`},
-		{"an id of Pulsegate", sentObservation(sentSpO2, sentTime, `"device":{"reference":"Device/d.u2"}`, sentQuantity("97", "%")), "spo2-mwq6g83f-d.u2", `{"device":"d_2","time":"2026-11-21T10:00:00.123+01:00","spo2_pct":97}`},
-		{"a contained device", sentObservation(`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"other"},{"system":"urn:x","value":"d_2"}]}]`, sentSpO2, sentTime, `"device":{"reference":"#x"},"identifier":[{"value":"mine"}]`, sentQuantity("97", "%")), "spo2-mwq6g83f-d.u2", `{"device":"d_2","time":"2026-11-21T10:00:00.123+01:00","spo2_pct":97}`},
-		{"an identifier", sentObservation(sentSpO2, sentTime, `"device":{"identifier":{"value":"d_2"}},"subject":{"identifier":{"value":"p-1"}}`, sentQuantity("97", "%")), "spo2-mwq6g83f-d.u2", `{"device":"d_2","time":"2026-11-21T10:00:00.123+01:00","spo2_pct":97}`},
-		{"a contained patient", sentObservation(`"contained":[{"resourceType":"Patient","id":"x","identifier":[{"value":"p-1"}]}],"subject":{"reference":"#x"}`, sentSpO2, sentTime, sentD1, sentQuantity("97", "%")), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97}`},
-		{"samples", sentObservation(sentRate, `"effectivePeriod":{"start":"2026-11-21T10:00:00.123+01:00","end":"2026-11-21T10:00:04.123+01:00"}`, sentD1,
-			`"valueSampledData":{"origin":{"value":50.5,"system":"http://unitsofmeasure.org","code":"/min"},"period":1000,"factor":0.25,"dimensions":1,"data":"0 E 2 U 4"}`), "hr-mwq6g83f-d-1",
-			at + "\"heart_rate_bpm\":50.5}\n" + strings.Replace(at, "00.123", "02.123", 1) + "\"heart_rate_bpm\":51}\n" + strings.Replace(at, "00.123", "04.123", 1) + `"heart_rate_bpm":51.5}`},
+		{"SpO2", sentObservation(sentSpO2, sentTime, sentD1, sentP1, sentQuantity("97.50", "%")), "spo2-mwq6g83f-d-1",
+			at + `"spo2_pct":97.5}`},
+		{"heart rate", sentObservation(sentRate, sentTime, sentD1, sentQuantity("7.2e1", "/min")), "hr-mwq6g83f-d-1",
+			at + `"heart_rate_bpm":72}`},
+		{"resting heart rate", sentObservation(sentRest, sentTime, sentD1, sentQuantity("58", "/min")), "rhr-mwq6g83f-d-1",
+			at + `"resting_heart_rate_bpm":58}`},
+		{"blood pressure",
+			sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8462-4", "80")+`,`+sentPart("8480-6",
+				"120.25")+`]`), "bp-mwq6g83f-d-1", at + `"systolic_mmhg":120.25,"diastolic_mmhg":80}`},
+		{"codes of devices",
+			sentObservation(
+				`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"149530"},{"system":"http://example.org",`+
+					`"code":"x"}]}`, sentTime, sentD1, sentQuantity("72", "/min")), "pr-mwq6g83f-d-1", at + `"pulse_rate_bpm":72}`},
+		{"an ECG's heart rate",
+			sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"147842"}]}`, sentTime, sentD1,
+				sentQuantity("72", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
+		{"a cuff's blood pressure", sentObservation(mdcCode("150300"), sentTime, sentD1,
+			`"component":[{`+mdcCode("150301")+`,`+sentQuantity("120.25", "mm[Hg]")+`},{`+mdcCode("150302")+`,`+sentQuantity(
+				"80", "mm[Hg]")+`}]`), "bp-mwq6g83f-d-1", at + `"systolic_mmhg":120.25,"diastolic_mmhg":80}`},
+		{"a temperature without its site", sentObservation(mdcCode("150344"), sentTime, sentD1, sentQuantity("36.6", "Cel")),
+			"temp-mwq6g83f-d-1", at + `"body_temperature_c":36.6}`},
+		{"description and escapes", sentObservation(sentSpO2, sentTime, `"dev\u0069ce":{"reference":"Dev\u0069ce/d-1"}`,
+			sentQuantity("97", "%"),
+			`"note":[{"text":"x"}],"category":[{"text":"x"}],`+
+				`"component":[{"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"68193"}]},`+
+				`"valueCodeableConcept":{"text":"spot"}}]`), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97}`},
+		{"null", "\ufeff" + sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%"), `"valueString":null`,
+			`"subject":null`), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97}`},
+		{"UTC", sentObservation(sentSpO2, `"effectiveInstant":"2026-11-21T09:00:00.123Z"`, sentD1, sentQuantity("97", "%")),
+			"spo2-mwq6g83f-d-1", `{"device":"d-1","time":"2026-11-21T09:00:00.123Z","spo2_pct":97}`},
+		{"an id of Pulsegate", sentObservation(sentSpO2, sentTime, `"device":{"reference":"Device/d.u2"}`,
+			sentQuantity("97", "%")), "spo2-mwq6g83f-d.u2",
+			`{"device":"d_2","time":"2026-11-21T10:00:00.123+01:00","spo2_pct":97}`},
+		{"a contained device",
+			sentObservation(
+				`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"other"},{"system":"urn:x",`+
+					`"value":"d_2"}]}]`, sentSpO2, sentTime, `"device":{"reference":"#x"},"identifier":[{"value":"mine"}]`,
+				sentQuantity("97", "%")), "spo2-mwq6g83f-d.u2",
+			`{"device":"d_2","time":"2026-11-21T10:00:00.123+01:00","spo2_pct":97}`},
+		{"an identifier",
+			sentObservation(sentSpO2, sentTime,
+				`"device":{"identifier":{"value":"d_2"}},"subject":{"identifier":{"value":"p-1"}}`, sentQuantity("97", "%")),
+			"spo2-mwq6g83f-d.u2", `{"device":"d_2","time":"2026-11-21T10:00:00.123+01:00","spo2_pct":97}`},
+		{"a contained patient",
+			sentObservation(
+				`"contained":[{"resourceType":"Patient","id":"x","identifier":[{"value":"p-1"}]}],"subject":{"reference":"#x"}`,
+				sentSpO2, sentTime, sentD1, sentQuantity("97", "%")), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97}`},
+		{"samples",
+			sentObservation(sentRate,
+				`"effectivePeriod":{"start":"2026-11-21T10:00:00.123+01:00","end":"2026-11-21T10:00:04.123+01:00"}`, sentD1,
+				`"valueSampledData":{"origin":{"value":50.5,"system":"http://unitsofmeasure.org","code":"/min"},"period":1000,`+
+					`"factor":0.25,"dimensions":1,"data":"0 E 2 U 4"}`), "hr-mwq6g83f-d-1",
+			at + "\"heart_rate_bpm\":50.5}\n" + strings.Replace(at, "00.123", "02.123", 1) + "\"heart_rate_bpm\":51}\n" +
+				strings.Replace(at, "00.123", "04.123", 1) + `"heart_rate_bpm":51.5}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := receive(t)
 			for i, status := range []int{201, 200} { // the second time it exists
 				w := send(s.observation, tt.body)
-				if w.Code != status || w.Header().Get("Location") != "http://example.com/fhir/Observation/"+tt.location || w.Header().Get("Content-Type") != "application/fhir+json" {
+				if w.Code != status || w.Header().Get("Location") != "http://example.com/fhir/Observation/"+tt.location ||
+					w.Header().Get("Content-Type") != "application/fhir+json" {
 					t.Errorf("send %d: %d %v %s, want %d and %s", i, w.Code, w.Header(), w.Body, status, tt.location)
 				}
 				if got := s.stored(); got != tt.want+"\n" {
@@ -185,7 +231,9 @@ func TestSendObservation(t *testing.T) {
 func TestRefuseObservation(t *testing.T) {
 	ok := sentQuantity("97", "%")
 	sampled := func(members string) string {
-		return sentObservation(sentRate, sentTime, sentD1, `"valueSampledData":{"origin":{"value":50,"system":"http://unitsofmeasure.org","code":"/min"},"dimensions":1,`+members+`}`)
+		return sentObservation(sentRate, sentTime, sentD1,
+			`"valueSampledData":{"origin":{"value":50,"system":"http://unitsofmeasure.org","code":"/min"},`+
+				`"dimensions":1,`+members+`}`)
 	}
 	for _, tt := range []struct {
 		name, body        string
@@ -195,69 +243,128 @@ func TestRefuseObservation(t *testing.T) {
 		{"not JSON", `{"a"`, 400, "", "cut off"},
 		{"empty", ` `, 400, "", "empty body"},
 		{"more after it", sentObservation(sentSpO2, sentTime, sentD1, ok) + "{}", 400, "", "data after"},
-		{"a name twice", `{"resourceType":"Observation","status":"final","status":"final"}`, 400, "", "field name given twice"},
-		{"a name twice in what is ignored", `{"resourceType":"Observation","note":[{"a":1,"a":1}]}`, 400, "", "field name given twice"},
+		{"a name twice", `{"resourceType":"Observation","status":"final","status":"final"}`, 400, "",
+			"field name given twice"},
+		{"a name twice in what is ignored", `{"resourceType":"Observation","note":[{"a":1,"a":1}]}`, 400, "",
+			"field name given twice"},
 		{"invalid UTF-8", "{\"resourceType\":\"\xff\"}", 400, "", "not JSON"},
 		{"deep", strings.Repeat("[", 65), 400, "", "64 levels"},
 		{"an array", `[]`, 422, "resourceType", "not an Observation"},
 		{"another resource", `{"resourceType":"Patient"}`, 422, "resourceType", "not an Observation"},
-		{"a wrong type", sentObservation(sentSpO2, sentTime, sentD1, `"valueQuantity":{"value":"97"}`), 422, "Observation", "value is not a number"},
-		{"a value that is null", sentObservation(sentSpO2, sentTime, sentD1, `"valueQuantity":null`), 422, "Observation.valueQuantity", "missing"},
-		{"a fraction", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("1", "%")), 422, "Observation.valueQuantity.value", "a fraction? send per cent"},
-		{"a fine fraction", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("0.975", "%")), 422, "Observation.valueQuantity.value", "a fraction? send per cent"},
-		{"an unknown element", sentObservation(sentSpO2, sentTime, sentD1, ok, `"heartRate":1`), 422, "Observation", "heartRate is not an element"},
-		{"a status", strings.Replace(sentObservation(sentSpO2, sentTime, sentD1, ok), "final", "amended", 1), 422, "Observation.status", "not final"},
-		{"no status", strings.Replace(sentObservation(sentSpO2, sentTime, sentD1, ok), `"status":"final",`, "", 1), 422, "Observation.status", "not final"},
+		{"a wrong type", sentObservation(sentSpO2, sentTime, sentD1, `"valueQuantity":{"value":"97"}`), 422, "Observation",
+			"value is not a number"},
+		{"a value that is null", sentObservation(sentSpO2, sentTime, sentD1, `"valueQuantity":null`), 422,
+			"Observation.valueQuantity", "missing"},
+		{"a fraction", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("1", "%")), 422,
+			"Observation.valueQuantity.value", "a fraction? send per cent"},
+		{"a fine fraction", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("0.975", "%")), 422,
+			"Observation.valueQuantity.value", "a fraction? send per cent"},
+		{"an unknown element", sentObservation(sentSpO2, sentTime, sentD1, ok, `"heartRate":1`), 422, "Observation",
+			"heartRate is not an element"},
+		{"a status", strings.Replace(sentObservation(sentSpO2, sentTime, sentD1, ok), "final", "amended", 1), 422,
+			"Observation.status", "not final"},
+		{"no status", strings.Replace(sentObservation(sentSpO2, sentTime, sentD1, ok), `"status":"final",`, "", 1), 422,
+			"Observation.status", "not final"},
 		{"no code", sentObservation(sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
-		{"another code", sentObservation(`"code":{"coding":[{"system":"http://loinc.org","code":"8302-2"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
-		{"a system without a code", sentObservation(`"code":{"coding":[{"system":"http://loinc.org"}]}`, sentTime, sentD1, `"component":[`+sentPart("8480-6", "120")+`,`+sentPart("8462-4", "80")+`]`), 422, "Observation.code", "not a vital sign"},
-		{"a battery level", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"67996"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
-		{"two codes", sentObservation(strings.Replace(sentRate, "}]", `},{"system":"http://loinc.org","code":"2708-6"}]`, 1), sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
-		{"a more specific code", sentObservation(strings.Replace(sentRate, "}]", `},{"system":"http://loinc.org","code":"8873-2"}]`, 1), sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
-		{"mean pressure", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"150023"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "mean pressure"},
-		{"a component with the mean", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8462-4", "80")+`,`+sentPart("8480-6", "120")+`,`+sentPart("8478-0", "93")+`]`), 422, "Observation.component[2]", "mean pressure"},
-		{"another component", sentObservation(sentSpO2, sentTime, sentD1, ok, `"component":[`+sentPart("3150-6", "1")+`]`), 422, "Observation.component[0]", "not stored"},
-		{"one pressure", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "80")+`]`), 422, "Observation.component", "needs a systolic"},
-		{"one pressure twice", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "80")+`,`+sentPart("8480-6", "80")+`]`), 422, "Observation.component[1]", "given twice"},
-		{"pressures in the wrong order", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "80")+`,`+sentPart("8462-4", "120")+`]`), 422, "Observation.component[0].valueQuantity.value", "not above"},
+		{"another code", sentObservation(`"code":{"coding":[{"system":"http://loinc.org","code":"8302-2"}]}`, sentTime,
+			sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"a system without a code", sentObservation(`"code":{"coding":[{"system":"http://loinc.org"}]}`, sentTime, sentD1,
+			`"component":[`+sentPart("8480-6", "120")+`,`+sentPart("8462-4", "80")+`]`), 422, "Observation.code",
+			"not a vital sign"},
+		{"a battery level", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"67996"}]}`,
+			sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"two codes", sentObservation(strings.Replace(sentRate, "}]", `},{"system":"http://loinc.org","code":"2708-6"}]`, 1),
+			sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"a more specific code",
+			sentObservation(strings.Replace(sentRate, "}]", `},{"system":"http://loinc.org","code":"8873-2"}]`, 1), sentTime,
+				sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"mean pressure", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"150023"}]}`,
+			sentTime, sentD1, ok), 422, "Observation.code", "mean pressure"},
+		{"a component with the mean",
+			sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8462-4", "80")+`,`+sentPart("8480-6",
+				"120")+`,`+sentPart("8478-0", "93")+`]`), 422, "Observation.component[2]", "mean pressure"},
+		{"another component", sentObservation(sentSpO2, sentTime, sentD1, ok, `"component":[`+sentPart("3150-6", "1")+`]`),
+			422, "Observation.component[0]", "not stored"},
+		{"one pressure", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "80")+`]`), 422,
+			"Observation.component", "needs a systolic"},
+		{"one pressure twice",
+			sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "80")+`,`+sentPart("8480-6", "80")+`]`),
+			422, "Observation.component[1]", "given twice"},
+		{"pressures in the wrong order",
+			sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "80")+`,`+sentPart("8462-4",
+				"120")+`]`), 422, "Observation.component[0].valueQuantity.value", "not above"},
 		{"no value", sentObservation(sentSpO2, sentTime, sentD1), 422, "Observation.valueQuantity", "missing"},
-		{"another type of value", sentObservation(sentSpO2, sentTime, sentD1, `"valueString":"97"`), 422, "Observation.value[x]", "of a type"},
-		{"two values", sentObservation(sentSpO2, sentTime, sentD1, ok, `"valueSampledData":{}`), 422, "Observation.value[x]", "given twice"},
-		{"a bound", sentObservation(sentSpO2, sentTime, sentD1, strings.Replace(ok, "{", `{"comparator":"<",`, 1)), 422, "Observation.valueQuantity.comparator", "a bound"},
-		{"another unit", sentObservation(sentRate, sentTime, sentD1, sentQuantity("1.2", "Hz")), 422, "Observation.valueQuantity.code", "not /min"},
-		{"a unit's other spelling", sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "{beat}/min")), 422, "Observation.valueQuantity.code", "not /min"},
-		{"another system of units", sentObservation(sentSpO2, sentTime, sentD1, `"valueQuantity":{"value":97,"unit":"%"}`), 422, "Observation.valueQuantity.system", "not http"},
-		{"too precise", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97.555", "%")), 422, "Observation.valueQuantity.value", "two decimals"},
-		{"out of range", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("101", "%")), 422, "Observation.valueQuantity.value", "outside"},
-		{"zero", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("0", "%")), 422, "Observation.valueQuantity.value", "no signal"},
+		{"another type of value", sentObservation(sentSpO2, sentTime, sentD1, `"valueString":"97"`), 422,
+			"Observation.value[x]", "of a type"},
+		{"two values", sentObservation(sentSpO2, sentTime, sentD1, ok, `"valueSampledData":{}`), 422, "Observation.value[x]",
+			"given twice"},
+		{"a bound", sentObservation(sentSpO2, sentTime, sentD1, strings.Replace(ok, "{", `{"comparator":"<",`, 1)), 422,
+			"Observation.valueQuantity.comparator", "a bound"},
+		{"another unit", sentObservation(sentRate, sentTime, sentD1, sentQuantity("1.2", "Hz")), 422,
+			"Observation.valueQuantity.code", "not /min"},
+		{"a unit's other spelling", sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "{beat}/min")), 422,
+			"Observation.valueQuantity.code", "not /min"},
+		{"another system of units", sentObservation(sentSpO2, sentTime, sentD1, `"valueQuantity":{"value":97,"unit":"%"}`),
+			422, "Observation.valueQuantity.system", "not http"},
+		{"too precise", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97.555", "%")), 422,
+			"Observation.valueQuantity.value", "two decimals"},
+		{"out of range", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("101", "%")), 422,
+			"Observation.valueQuantity.value", "outside"},
+		{"zero", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("0", "%")), 422, "Observation.valueQuantity.value",
+			"no signal"},
 		{"no time", sentObservation(sentSpO2, sentD1, ok), 422, "Observation.effectiveDateTime", "missing"},
-		{"a date", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21"`, sentD1, ok), 422, "Observation.effectiveDateTime", "not a date and time"},
-		{"no zone", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21T10:00:00"`, sentD1, ok), 422, "Observation.effectiveDateTime", "no zone"},
-		{"two times", sentObservation(sentSpO2, sentTime, `"effectiveInstant":"2026-11-21T10:00:00Z"`, sentD1, ok), 422, "Observation.effective[x]", "given twice"},
-		{"the future", sentObservation(sentSpO2, `"effectiveDateTime":"2027-11-21T10:00:00Z"`, sentD1, ok), 422, "Observation.effective[x]", "ahead"},
-		{"an event", sentObservation(sentSpO2, `"effectiveTiming":{}`, sentD1, ok), 422, "Observation.effectiveTiming", "not supported"},
+		{"a date", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21"`, sentD1, ok), 422,
+			"Observation.effectiveDateTime", "not a date and time"},
+		{"no zone", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21T10:00:00"`, sentD1, ok), 422,
+			"Observation.effectiveDateTime", "no zone"},
+		{"two times", sentObservation(sentSpO2, sentTime, `"effectiveInstant":"2026-11-21T10:00:00Z"`, sentD1, ok), 422,
+			"Observation.effective[x]", "given twice"},
+		{"the future", sentObservation(sentSpO2, `"effectiveDateTime":"2027-11-21T10:00:00Z"`, sentD1, ok), 422,
+			"Observation.effective[x]", "ahead"},
+		{"an event", sentObservation(sentSpO2, `"effectiveTiming":{}`, sentD1, ok), 422, "Observation.effectiveTiming",
+			"not supported"},
 		{"no device", sentObservation(sentSpO2, sentTime, sentP1, ok), 422, "Observation.device", "missing"},
-		{"a device that is not assigned", sentObservation(sentSpO2, sentTime, `"device":{"reference":"Device/d-3"}`, ok), 422, "Observation.device", "assigned to no patient;"},
-		{"a device before it was assigned", sentObservation(sentSpO2, `"effectiveDateTime":"2026-10-31T23:59:59.999Z"`, sentD1, ok), 422, "Observation.device", "assigned to no patient at that time"},
-		{"a device elsewhere", sentObservation(sentSpO2, sentTime, `"device":{"reference":"https://example.org/fhir/Device/d-1"}`, ok), 422, "Observation.device", "does not name a device of this server"},
-		{"a device that is not contained", sentObservation(sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422, "Observation.device", "does not name a device"},
-		{"two assigned devices", sentObservation(`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d-1"},{"value":"d_2"}]}]`, sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422, "Observation.device", "several devices"},
-		{"another patient", sentObservation(sentSpO2, sentTime, sentD1, `"subject":{"reference":"Patient/p-2"}`, ok), 422, "Observation.subject", "not the patient"},
-		{"the next patient", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21T11:59:59.999Z"`, sentD1, `"subject":{"reference":"Patient/p-2"}`, ok), 422, "Observation.subject", "not the patient"},
-		{"the previous patient", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21T12:00:00Z"`, sentD1, sentP1, ok), 422, "Observation.subject", "not the patient"},
-		{"a subject that is no patient", sentObservation(sentSpO2, sentTime, sentD1, `"subject":{"reference":"Device/d-1"}`, ok), 422, "Observation.subject", "not the patient"},
-		{"a modifier", sentObservation(sentSpO2, sentTime, sentD1, ok, `"modifierExtension":[{"url":"x"}]`), 422, "Observation.modifierExtension", "changes the meaning"},
-		{"of another person", sentObservation(sentSpO2, sentTime, sentD1, ok, `"focus":[{"reference":"Patient/p-2"}]`), 422, "Observation.focus", "changes the meaning"},
+		{"a device that is not assigned", sentObservation(sentSpO2, sentTime, `"device":{"reference":"Device/d-3"}`, ok), 422,
+			"Observation.device", "assigned to no patient;"},
+		{"a device before it was assigned", sentObservation(sentSpO2, `"effectiveDateTime":"2026-10-31T23:59:59.999Z"`,
+			sentD1, ok), 422, "Observation.device", "assigned to no patient at that time"},
+		{"a device elsewhere",
+			sentObservation(sentSpO2, sentTime, `"device":{"reference":"https://example.org/fhir/Device/d-1"}`, ok), 422,
+			"Observation.device", "does not name a device of this server"},
+		{"a device that is not contained", sentObservation(sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422,
+			"Observation.device", "does not name a device"},
+		{"two assigned devices",
+			sentObservation(`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d-1"},{"value":"d_2"}]}]`,
+				sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422, "Observation.device", "several devices"},
+		{"another patient", sentObservation(sentSpO2, sentTime, sentD1, `"subject":{"reference":"Patient/p-2"}`, ok), 422,
+			"Observation.subject", "not the patient"},
+		{"the next patient", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21T11:59:59.999Z"`, sentD1,
+			`"subject":{"reference":"Patient/p-2"}`, ok), 422, "Observation.subject", "not the patient"},
+		{"the previous patient", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21T12:00:00Z"`, sentD1, sentP1, ok),
+			422, "Observation.subject", "not the patient"},
+		{"a subject that is no patient", sentObservation(sentSpO2, sentTime, sentD1, `"subject":{"reference":"Device/d-1"}`,
+			ok), 422, "Observation.subject", "not the patient"},
+		{"a modifier", sentObservation(sentSpO2, sentTime, sentD1, ok, `"modifierExtension":[{"url":"x"}]`), 422,
+			"Observation.modifierExtension", "changes the meaning"},
+		{"of another person", sentObservation(sentSpO2, sentTime, sentD1, ok, `"focus":[{"reference":"Patient/p-2"}]`), 422,
+			"Observation.focus", "changes the meaning"},
 		{"samples without period", sampled(`"data":"1"`), 422, "Observation.valueSampledData.period", "whole number"},
-		{"a fraction of a millisecond", sampled(`"period":0.5,"data":"1 2"`), 422, "Observation.valueSampledData.period", "whole number"},
-		{"two dimensions", strings.Replace(sampled(`"period":1,"data":"1"`), `"dimensions":1`, `"dimensions":2`, 1), 422, "Observation.valueSampledData.dimensions", "not 1"},
+		{"a fraction of a millisecond", sampled(`"period":0.5,"data":"1 2"`), 422, "Observation.valueSampledData.period",
+			"whole number"},
+		{"two dimensions", strings.Replace(sampled(`"period":1,"data":"1"`), `"dimensions":1`, `"dimensions":2`, 1), 422,
+			"Observation.valueSampledData.dimensions", "not 1"},
 		{"a double space", sampled(`"period":1,"data":"1  2"`), 422, "Observation.valueSampledData.data", "not decimals"},
 		{"no samples", sampled(`"period":1,"data":""`), 422, "Observation.valueSampledData.data", "not decimals"},
-		{"too precise samples", sampled(`"period":1,"factor":0.001,"data":"1"`), 422, "Observation.valueSampledData.data", "two decimals"},
-		{"one sample out of range", sampled(`"period":1000,"data":"1 500"`), 422, "Observation.valueSampledData.data", "outside"},
-		{"samples until the next patient", strings.Replace(sampled(`"period":3600000,"data":"1 2 3 4"`), `"device"`, sentP1+`,"device"`, 1), 422, "Observation.subject", "not the patient"},
-		{"too many samples", sampled(`"period":1,"data":"` + strings.Repeat("1 ", 4096) + `1"`), 422, "Observation.valueSampledData.data", "more samples"},
-		{"a number like a bomb", sampled(`"period":1,"data":"1e999999999"`), 422, "Observation.valueSampledData.data", "not decimals"},
+		{"too precise samples", sampled(`"period":1,"factor":0.001,"data":"1"`), 422, "Observation.valueSampledData.data",
+			"two decimals"},
+		{"one sample out of range", sampled(`"period":1000,"data":"1 500"`), 422, "Observation.valueSampledData.data",
+			"outside"},
+		{"samples until the next patient", strings.Replace(sampled(`"period":3600000,"data":"1 2 3 4"`), `"device"`,
+			sentP1+`,"device"`, 1), 422, "Observation.subject", "not the patient"},
+		{"too many samples", sampled(`"period":1,"data":"` + strings.Repeat("1 ", 4096) + `1"`), 422,
+			"Observation.valueSampledData.data", "more samples"},
+		{"a number like a bomb", sampled(`"period":1,"data":"1e999999999"`), 422, "Observation.valueSampledData.data",
+			"not decimals"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := receive(t)
@@ -293,7 +400,8 @@ func checkIssue(t *testing.T, body []byte, expression, cause string) {
 		t.Fatalf("%s is not an OperationOutcome: %v", body, err)
 	}
 	i := o.Issue[0]
-	if got := strings.Join(i.Expression, ""); got != expression || !strings.Contains(i.Diagnostics, cause) || i.Severity != "error" || len(i.Details.Coding) != 1 {
+	if got := strings.Join(i.Expression, ""); got != expression || !strings.Contains(i.Diagnostics, cause) ||
+		i.Severity != "error" || len(i.Details.Coding) != 1 {
 		t.Errorf("issue %+v, want %q at %s", i, cause, expression)
 	}
 }
@@ -312,7 +420,8 @@ func TestSubjectsFail(t *testing.T) {
 // TestIfNoneExist checks which conditions are supported.
 func TestIfNoneExist(t *testing.T) {
 	s := receive(t)
-	body := sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%"), `"identifier":[{"system":"urn:x","value":"a|b"}]`)
+	body := sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%"),
+		`"identifier":[{"system":"urn:x","value":"a|b"}]`)
 	for _, tt := range []struct {
 		condition string
 		status    int
@@ -352,7 +461,8 @@ func TestWriteRight(t *testing.T) {
 		{"a device that is not covered", narrow, other, 403},
 	} {
 		w := send(s.observation, tt.body, "Authorization", tt.token)
-		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), `{"resourceType":"OperationOutcome"`) || tt.status == 401 && w.Header().Get("WWW-Authenticate") == "" {
+		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), `{"resourceType":"OperationOutcome"`) ||
+			tt.status == 401 && w.Header().Get("WWW-Authenticate") == "" {
 			t.Errorf("%s: %d %v %s, want %d", tt.name, w.Code, w.Header(), w.Body, tt.status)
 		}
 	}
@@ -362,9 +472,11 @@ func TestWriteRight(t *testing.T) {
 	if w := send(s.bundle, b.as("transaction"), "Authorization", narrow); w.Code != 403 || s.stored() != "" {
 		t.Errorf("transaction: %d %s, stored %s", w.Code, w.Body, s.stored())
 	}
-	checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", narrow).Body.Bytes(), "batch-response", "201 Observation/spo2-", "403 the token is not for this device")
+	checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", narrow).Body.Bytes(), "batch-response",
+		"201 Observation/spo2-", "403 the token is not for this device")
 	records := make([]storage.Record, 1)
-	if n, err := s.store.Scan(t.Context(), storage.Range{Device: name(t, "d-1"), ToUnixMs: storage.OpenEnd}, records); err != nil || n != 1 || records[0].Gateway == nil || records[0].Gateway.String() != "bed-8" {
+	if n, err := s.store.Scan(t.Context(), storage.Range{Device: name(t, "d-1"), ToUnixMs: storage.OpenEnd},
+		records); err != nil || n != 1 || records[0].Gateway == nil || records[0].Gateway.String() != "bed-8" {
 		t.Errorf("%d records, %v: %+v; want one by bed-8", n, err, records[0])
 	}
 	// A client that may only write states one value for a device, time and sign.
@@ -372,5 +484,6 @@ func TestWriteRight(t *testing.T) {
 	for _, v := range []string{"90", "91"} {
 		b.post(sentSpO2, sentAt(5), sentD1, sentQuantity(v, "%"))
 	}
-	checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", narrow).Body.Bytes(), "batch-response", "201 Observation/", "422 a reading before it")
+	checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", narrow).Body.Bytes(), "batch-response",
+		"201 Observation/", "422 a reading before it")
 }

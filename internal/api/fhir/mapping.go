@@ -82,12 +82,14 @@ type mapping struct {
 var builtIn = [...]mapping{
 	bloodPressure: {
 		"bp", "bp", vitalSigns, []coding{{loinc, "85354-9", "Blood pressure panel with all children optional"}}, "",
-		[]component{{vitals.Systolic, coding{loinc, "8480-6", "Systolic blood pressure"}}, {vitals.Diastolic, coding{loinc, "8462-4", "Diastolic blood pressure"}}},
+		[]component{{vitals.Systolic, coding{loinc, "8480-6", "Systolic blood pressure"}},
+			{vitals.Diastolic, coding{loinc, "8462-4", "Diastolic blood pressure"}}},
 		"mmHg",
 	},
 	vitals.SpO2 - 1: {
 		"spo2", "oxygensat", vitalSigns,
-		[]coding{{loinc, "2708-6", "Oxygen saturation in Arterial blood"}, {loinc, "59408-5", "Oxygen saturation in Arterial blood by Pulse oximetry"}}, "",
+		[]coding{{loinc, "2708-6", "Oxygen saturation in Arterial blood"},
+			{loinc, "59408-5", "Oxygen saturation in Arterial blood by Pulse oximetry"}}, "",
 		[]component{{sign: vitals.SpO2}}, "%",
 	},
 	vitals.HeartRate - 1: {
@@ -96,7 +98,8 @@ var builtIn = [...]mapping{
 	},
 	// The profile requires 8867-4, which is the more general code, also of a resting rate and of a pulse.
 	vitals.RestingHeartRate - 1: {
-		"rhr", "heartrate", vitalSigns, []coding{{loinc, "40443-4", "Heart rate --resting"}, {loinc, "8867-4", "Heart rate"}}, "",
+		"rhr", "heartrate", vitalSigns, []coding{{loinc, "40443-4", "Heart rate --resting"}, {loinc, "8867-4", "Heart rate"}},
+		"",
 		[]component{{sign: vitals.RestingHeartRate}}, "beats/minute",
 	},
 	vitals.RespiratoryRate - 1: {
@@ -120,7 +123,8 @@ var builtIn = [...]mapping{
 		[]component{{sign: vitals.GlucoseMolar}}, "mmol/L",
 	},
 	vitals.PulseRate - 1: {
-		"pr", "heartrate", vitalSigns, []coding{{loinc, "8889-8", "Heart rate by Pulse oximetry"}, {loinc, "8867-4", "Heart rate"}}, "",
+		"pr", "heartrate", vitalSigns, []coding{{loinc, "8889-8", "Heart rate by Pulse oximetry"},
+			{loinc, "8867-4", "Heart rate"}}, "",
 		[]component{{sign: vitals.PulseRate}}, "beats/minute",
 	},
 	vitals.InterstitialGlucoseMass - 1: {
@@ -150,7 +154,8 @@ func mappingOf(signs *vitals.Signs, g group) *mapping {
 	if d == nil {
 		return nil
 	}
-	m := &mapping{key: ownKey(d.Field), category: vitalSigns, text: d.Label, components: []component{{sign: s}}, unit: d.Unit}
+	m := &mapping{key: ownKey(d.Field), category: vitalSigns, text: d.Label, components: []component{{sign: s}},
+		unit: d.Unit}
 	for _, code := range d.LOINC {
 		m.codes = append(m.codes, coding{system: loinc, code: code})
 	}

@@ -32,7 +32,8 @@ func newOutcomes(problems *problem.Set) map[*reply.Problem]*outcome {
 		system, code, _ := strings.Cut(p.Type(), "#")
 		outcomes[p] = &outcome{
 			head: reply.NewHead(p.Status(), contentType, problem.Options(p)...),
-			text: `{"severity":"error","code":"` + issueType(problems, p) + `","details":{"coding":[{"system":` + quoted(system) + `,"code":` + quoted(code) + `}],"text":` + quoted(p.Title()) + `}`,
+			text: `{"severity":"error","code":"` + issueType(problems, p) + `","details":{"coding":[{"system":` +
+				quoted(system) + `,"code":` + quoted(code) + `}],"text":` + quoted(p.Title()) + `}`,
 		}
 	}
 	return outcomes
@@ -99,8 +100,10 @@ func issueType(problems *problem.Set, p *reply.Problem) string {
 	return "exception" // ReadFailed, OutcomeUnknown, ErasureUnfinished
 }
 
-// reject answers a request with a problem as an OperationOutcome and, if after is positive, with a Retry-After. diagnostics is as in appendIssue.
-func (h *Handler) reject(w http.ResponseWriter, r *http.Request, p *reply.Problem, after time.Duration, diagnostics string) {
+// reject answers a request with a problem as an OperationOutcome and, if after is positive, with a Retry-After.
+// diagnostics is as in appendIssue.
+func (h *Handler) reject(w http.ResponseWriter, r *http.Request, p *reply.Problem, after time.Duration,
+	diagnostics string) {
 	o := h.outcomes[p]
 	answer := ingest.Answer{Head: o.head, Body: outcomeOf(o.text, diagnostics, ""), RetryAfter: after}
 	_ = answer.Write(w, r) // an error means that the client has disconnected

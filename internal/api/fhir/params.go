@@ -57,14 +57,22 @@ type searchParam struct {
 // searchParams has all parameters, except those about the form of an answer, such as _format. It is
 // never modified.
 var searchParams = []searchParam{
-	{"patient", "Id of a Patient, with or without Patient/; a list means any of them.", "reference", "clinical-patient", (*search).parsePatient},
+	{"patient", "Id of a Patient, with or without Patient/; a list means any of them.", "reference", "clinical-patient",
+		(*search).parsePatient},
 	{"subject", "The same as patient.", "reference", "Observation-subject", (*search).parsePatient},
-	{"device", "Id of a Device, with or without Device/; a list means any of them.", "reference", "Observation-device", (*search).parseDevice},
-	{"code", "LOINC code, with or without http://loinc.org|, or the field of a sign of the user's own, with or without urn:pulsegate:sign|; a list means any of them.", "token", "clinical-code", tokens(func(s *search, system, code string) groups { return withCode(s.signs, system, code) })},
-	{"category", "vital-signs, or laboratory for glucose; a list means any of them.", "token", "Observation-category", tokens(fixed(categorySystem, withCategory))},
-	{"date", "Measured time, with eq, gt, ge, lt, le, sa, eb or no prefix. May be repeated. Times without a zone are in UTC.", "date", "clinical-date", dates(func(s *search) *span { return &s.measured })},
-	{"status", "final, which all Observations are.", "token", "Observation-status", tokens(fixed(statusSystem, withStatus))},
-	{"_lastUpdated", "Time of the last change, with prefixes like date. May be repeated.", "date", "Resource-lastUpdated", dates(func(s *search) *span { return &s.updated })},
+	{"device", "Id of a Device, with or without Device/; a list means any of them.", "reference", "Observation-device",
+		(*search).parseDevice},
+	{"code", "LOINC code, with or without http://loinc.org|, or the field of a sign of the user's own, with or without " +
+		"urn:pulsegate:sign|; a list means any of them.", "token", "clinical-code",
+		tokens(func(s *search, system, code string) groups { return withCode(s.signs, system, code) })},
+	{"category", "vital-signs, or laboratory for glucose; a list means any of them.", "token", "Observation-category",
+		tokens(fixed(categorySystem, withCategory))},
+	{"date", "Measured time, with eq, gt, ge, lt, le, sa, eb or no prefix. May be repeated. Times without a zone " +
+		"are in UTC.", "date", "clinical-date", dates(func(s *search) *span { return &s.measured })},
+	{"status", "final, which all Observations are.", "token", "Observation-status",
+		tokens(fixed(statusSystem, withStatus))},
+	{"_lastUpdated", "Time of the last change, with prefixes like date. May be repeated.", "date", "Resource-lastUpdated",
+		dates(func(s *search) *span { return &s.updated })},
 	{"_count", "", "", "", (*search).parseCount},
 	{"_sort", "", "", "", (*search).parseSort},
 	{"_summary", "", "", "", (*search).parseSummary},
@@ -86,7 +94,8 @@ func parseSearch(values url.Values, strict bool, base string, signs *vitals.Sign
 
 // parseSelection is parseSearch for a search that may be without a patient or a device.
 func parseSelection(values url.Values, strict bool, base string, signs *vitals.Signs) (*search, error) {
-	s := &search{base: base, signs: signs, groups: allGroups, measured: always, updated: always, count: DefaultCount, used: url.Values{}}
+	s := &search{base: base, signs: signs, groups: allGroups, measured: always, updated: always, count: DefaultCount,
+		used: url.Values{}}
 	for name, given := range values {
 		if name == formatParam || name == "_pretty" {
 			continue
@@ -130,18 +139,21 @@ func (s *search) parsePatient(value string) (reason string) {
 		subject, err := storage.ParseSubject(id)
 		return subject, err == nil
 	}
-	s.patients, reason = references(s, s.patients, value, "Patient", maxPatients, parse, func(p storage.Subject) string { return string(p) })
+	s.patients, reason = references(s, s.patients, value, "Patient", maxPatients, parse,
+		func(p storage.Subject) string { return string(p) })
 	return reason
 }
 
 func (s *search) parseDevice(value string) (reason string) {
-	s.devices, reason = references(s, s.devices, value, "Device", maxDevices, parseDeviceID, func(d deviceID) string { return d.text })
+	s.devices, reason = references(s, s.devices, value, "Device", maxDevices, parseDeviceID,
+		func(d deviceID) string { return d.text })
 	return reason
 }
 
 // references parses a list of references to resources of a type, each once. It returns those that
 // are in before too; all if before is nil, which means that the parameter was not given before.
-func references[T any](s *search, before []T, list, typ string, most int, parse func(id string) (T, bool), id func(T) string) (all []T, reason string) {
+func references[T any](s *search, before []T, list, typ string, most int, parse func(id string) (T, bool),
+	id func(T) string) (all []T, reason string) {
 	for reference := range strings.SplitSeq(list, ",") {
 		one, ok := parse(s.localID(reference, typ))
 		switch {

@@ -30,9 +30,10 @@ type plan struct {
 
 // Notes of a plan.
 const (
-	noteUnassigned = "The device has readings from times at which it was assigned to no patient. They are not served as Observations."
-	noteBound      = "Only Observations of the patients for whom the credentials are valid are served."
-	noteIgnored    = "Some parameters of the search are not known and were ignored; the link self has the others."
+	noteUnassigned = "The device has readings from times at which it was assigned to no patient. They are not served as " +
+		"Observations."
+	noteBound   = "Only Observations of the patients for whom the credentials are valid are served."
+	noteIgnored = "Some parameters of the search are not known and were ignored; the link self has the others."
 )
 
 // A view is what one request may see.
@@ -137,7 +138,8 @@ func (v *view) ofDevices(ctx context.Context, devices ...vitals.Name) (all []sto
 }
 
 // note sets the notes of p.
-func (v *view) note(ctx context.Context, s *search, p *plan, devices []vitals.Name, assignments []storage.Assignment) error {
+func (v *view) note(ctx context.Context, s *search, p *plan, devices []vitals.Name,
+	assignments []storage.Assignment) error {
 	if len(s.ignored) > 0 {
 		p.notes = append(p.notes, noteIgnored)
 	}
@@ -164,7 +166,8 @@ func (v *view) note(ctx context.Context, s *search, p *plan, devices []vitals.Na
 
 // hasUnassigned reports whether a device has readings in a span outside of its assignments,
 // which are sorted by their beginnings.
-func (v *view) hasUnassigned(ctx context.Context, device vitals.Name, within span, assignments []storage.Assignment) (bool, error) {
+func (v *view) hasUnassigned(ctx context.Context, device vitals.Name, within span,
+	assignments []storage.Assignment) (bool, error) {
 	var found [1]storage.Record
 	look := func(gap span) (bool, error) {
 		if gap.empty() {

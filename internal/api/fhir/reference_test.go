@@ -39,17 +39,21 @@ func TestReferences(t *testing.T) {
 		{"https://ward.example/api/fhir", "http://ward.example/api/fhir/", false},
 	} {
 		search := serve(t, ward(t), fhir.Options{Base: tt.base})
-		for _, parameter := range []string{"patient=%Patient/p", "subject=%Patient/p", "subject:Patient=q,%Patient/p", "device=%Device/ppg-1"} {
-			query := strings.ReplaceAll(parameter, "%", url.QueryEscape(strings.Replace(tt.reference, request, search.URL+"/fhir", 1)))
+		for _, parameter := range []string{"patient=%Patient/p", "subject=%Patient/p", "subject:Patient=q,%Patient/p",
+			"device=%Device/ppg-1"} {
+			query := strings.ReplaceAll(parameter, "%",
+				url.QueryEscape(strings.Replace(tt.reference, request, search.URL+"/fhir", 1)))
 			query = strings.ReplaceAll(query, "example.com", strings.TrimPrefix(search.URL, "http://"))
 			resp, text := search.send("GET", "Observation?"+query, "")
-			if found := strings.Contains(text, wardIDs["spo2"]); found != tt.want || !found && (resp.StatusCode != 400 || !strings.Contains(text, "on this server")) {
+			if found := strings.Contains(text, wardIDs["spo2"]); found != tt.want ||
+				!found && (resp.StatusCode != 400 || !strings.Contains(text, "on this server")) {
 				t.Errorf("base %q, %s: %s %s, want a match: %v", tt.base, query, resp.Status, text, tt.want)
 			}
 		}
 		for _, sent := range []struct{ members, expression, cause string }{
 			{`"subject":{"reference":"` + tt.reference + `Patient/p-1"},` + sentD1, "subject", "not the patient"},
-			{sentP1 + `,"device":{"reference":"` + tt.reference + `Device/d-1"}`, "device", "does not name a device of this server"},
+			{sentP1 + `,"device":{"reference":"` + tt.reference + `Device/d-1"}`, "device",
+				"does not name a device of this server"},
 		} {
 			s := receiveBy(t, nil, tt.base)
 			observation := sentObservation(sentSpO2, sentTime, sent.members, sentQuantity("97", "%"))
@@ -60,7 +64,9 @@ func TestReferences(t *testing.T) {
 				checkIssue(t, w.Body.Bytes(), "Observation."+sent.expression, sent.cause)
 			}
 			s = receiveBy(t, nil, tt.base)
-			send(s.bundle, `{"resourceType":"Bundle","type":"batch","entry":[{"resource":`+observation+`,"request":{"method":"POST","url":"Observation"}}]}`)
+			send(s.bundle,
+				`{"resourceType":"Bundle","type":"batch","entry":[{"resource":`+observation+`,"request":{"method":"POST",`+
+					`"url":"Observation"}}]}`)
 			if stored := s.stored() != ""; stored != tt.want {
 				t.Errorf("base %q, in a Bundle: %s: stored: %v, want %v", tt.base, sent.members, stored, tt.want)
 			}

@@ -96,7 +96,9 @@ func (h *Handler) newPage(r *http.Request, access *gate.Access) (*page, error) {
 		}
 		used, last, ok := open(r, cursor)
 		if !ok {
-			return nil, &query.ParamError{Name: pageParam, Reason: "not of a link that was returned with the same credentials; search again"}
+			return nil,
+				&query.ParamError{Name: pageParam,
+					Reason: "not of a link that was returned with the same credentials; search again"}
 		}
 		values, after = used, &last
 	}
@@ -135,7 +137,8 @@ func parameters(r *http.Request) (url.Values, error) {
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxFormBytes+1))
 	if err != nil || len(body) > maxFormBytes {
-		return nil, &query.ParamError{Reason: "the body could not be read, or has more than " + strconv.Itoa(maxFormBytes) + " bytes"}
+		return nil, &query.ParamError{Reason: "the body could not be read, or has more than " +
+			strconv.Itoa(maxFormBytes) + " bytes"}
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -154,7 +157,10 @@ func isStrict(r *http.Request) bool {
 
 // preference returns the value of the first preference with a name (RFC 7240), or "".
 func preference(r *http.Request, name string) string {
-	for item := range strings.FieldsFuncSeq(strings.Join(r.Header["Prefer"], ","), func(c rune) bool { return c == ',' || c == ';' }) {
+	for item := range strings.FieldsFuncSeq(strings.Join(r.Header["Prefer"], ","), func(c rune) bool {
+		return c == ',' ||
+			c == ';'
+	}) {
 		its, value, _ := strings.Cut(item, "=")
 		if strings.EqualFold(strings.TrimSpace(its), name) {
 			return strings.Trim(value, ` "`)

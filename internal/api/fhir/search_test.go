@@ -38,8 +38,10 @@ func ward(t testing.TB) *store {
 
 // The Observations of ward, by short names.
 var wardIDs = map[string]string{
-	"bp": id("bp", dayUnixMs, "cuff-1"), "hr-cuff": id("hr", dayUnixMs, "cuff-1"), "spo2": id("spo2", dayUnixMs, "ppg-1"), "hr": id("hr", dayUnixMs, "ppg-1"),
-	"spo2-last": id("spo2", dayUnixMs+dayMs-1, "ppg-1"), "rhr-last": id("rhr", dayUnixMs+dayMs-1, "ppg-1"), "spo2-q": id("spo2", dayUnixMs+dayMs, "ppg-1"),
+	"bp": id("bp", dayUnixMs, "cuff-1"), "hr-cuff": id("hr", dayUnixMs, "cuff-1"), "spo2": id("spo2", dayUnixMs, "ppg-1"),
+	"hr":        id("hr", dayUnixMs, "ppg-1"),
+	"spo2-last": id("spo2", dayUnixMs+dayMs-1, "ppg-1"), "rhr-last": id("rhr", dayUnixMs+dayMs-1, "ppg-1"),
+	"spo2-q": id("spo2", dayUnixMs+dayMs, "ppg-1"),
 }
 
 func id(group string, unixMs int64, device string) string {
@@ -89,13 +91,17 @@ func TestUSCore(t *testing.T) {
 		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "ge2026-11-21T23:59Z"), "spo2-last rhr-last"},
 		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "lt2026-11-21T00:00:01Z"), "bp hr-cuff spo2 hr"},
 		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "lt2026-11-21"), ""},
-		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "le2026-11-21T00:00:00.000Z"), "bp hr-cuff spo2 hr"},
-		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "gt2026-11-21T00:00:00.000Z"), "spo2-last rhr-last"},
-		{"SHOULD", params("patient", "p", "category", "vital-signs", "date", "gt2026-11-20", "date", "lt2026-11-21T12:00:00+02:00"), "bp hr-cuff spo2 hr"},
+		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "le2026-11-21T00:00:00.000Z"),
+			"bp hr-cuff spo2 hr"},
+		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "gt2026-11-21T00:00:00.000Z"),
+			"spo2-last rhr-last"},
+		{"SHOULD", params("patient", "p", "category", "vital-signs", "date", "gt2026-11-20", "date",
+			"lt2026-11-21T12:00:00+02:00"), "bp hr-cuff spo2 hr"},
 		{"SHOULD", params("patient", "p", "category", "vital-signs", "date", "ge2026-11-21", "date", "lt2026-11-21"), ""},
 		// SHOULD: patient, category and status
 		{"SHOULD", params("patient", "p", "category", "vital-signs", "status", "final"), allOfP},
-		{"SHOULD", params("patient", "p", "category", "vital-signs", "status", "amended,http://hl7.org/fhir/observation-status|final"), allOfP},
+		{"SHOULD", params("patient", "p", "category", "vital-signs", "status",
+			"amended,http://hl7.org/fhir/observation-status|final"), allOfP},
 		{"SHOULD", params("patient", "p", "category", "vital-signs", "status", "preliminary"), ""},
 		// SHOULD: patient, code and date
 		{"SHOULD", params("patient", "p", "code", "8867-4", "date", "ge2026-11-21T01:00:00Z"), "rhr-last"},
@@ -229,7 +235,8 @@ func TestParameters(t *testing.T) {
 		"patient=p&" + strings.Repeat("code=8867-4&", 400): "the parameters are longer than 4096 bytes",
 	} {
 		resp, text := srv.send("GET", "Observation?"+query, "")
-		if got, name := srv.diagnostics(text); resp.StatusCode != 400 || name != "bad-parameter" || !strings.HasPrefix(got, want) {
+		if got, name := srv.diagnostics(text); resp.StatusCode != 400 || name != "bad-parameter" ||
+			!strings.HasPrefix(got, want) {
 			t.Errorf("%.80s: %s %s, want %s", query, resp.Status, got, want)
 		}
 	}
@@ -248,13 +255,16 @@ func TestParameters(t *testing.T) {
 		status    int
 	}{
 		{"application/json", "patient=p", 415}, {"application/fhir+xml", "patient=p", 415}, {"", "patient=p", 415},
-		{"application/x-www-form-urlencoded", "patient=%zz", 400}, {"application/x-www-form-urlencoded", "patient=p&x=" + strings.Repeat("x", 1<<16), 400},
+		{"application/x-www-form-urlencoded", "patient=%zz", 400},
+		{"application/x-www-form-urlencoded", "patient=p&x=" + strings.Repeat("x", 1<<16), 400},
 	} {
-		if resp, text := srv.send("POST", "Observation/_search", tt.body, "Content-Type", tt.typ); resp.StatusCode != tt.status {
+		if resp, text := srv.send("POST", "Observation/_search", tt.body, "Content-Type",
+			tt.typ); resp.StatusCode != tt.status {
 			t.Errorf("%q %.20s: %s %s", tt.typ, tt.body, resp.Status, text)
 		}
 	}
-	if resp, text := srv.send("POST", "Observation/_search?date=gt2026-11-21T12:00:00Z", "patient=p", "Content-Type", "application/x-www-form-urlencoded; charset=utf-8"); short(srv.parse(text).ids()) != "spo2-last rhr-last" {
+	if resp, text := srv.send("POST", "Observation/_search?date=gt2026-11-21T12:00:00Z", "patient=p", "Content-Type",
+		"application/x-www-form-urlencoded; charset=utf-8"); short(srv.parse(text).ids()) != "spo2-last rhr-last" {
 		t.Errorf("parameters in query and body: %s %s", resp.Status, text)
 	}
 }
@@ -283,7 +293,8 @@ func TestLinks(t *testing.T) {
 	for i := range len(cursor) {
 		changed := []byte(cursor)
 		changed[i] = map[bool]byte{true: 'B', false: 'A'}[changed[i] == 'A']
-		if resp, _ := srv.send("GET", base+"/fhir/Observation?_page="+string(changed), ""); resp.StatusCode != 400 && i < len(cursor)-1 {
+		if resp, _ := srv.send("GET", base+"/fhir/Observation?_page="+string(changed), ""); resp.StatusCode != 400 &&
+			i < len(cursor)-1 {
 			t.Errorf("with byte %d changed: %s", i, resp.Status)
 		}
 	}
@@ -309,7 +320,8 @@ func drawModel(rt *rapid.T) *model {
 		m.readings[device] = map[int64]vitals.Values{}
 		for range rapid.IntRange(5, 20).Draw(rt, "readings") {
 			var v vitals.Values
-			for i, signs := range [][]vitals.Sign{{vitals.Systolic, vitals.Diastolic}, {vitals.SpO2}, {vitals.HeartRate}, {vitals.RestingHeartRate}} {
+			for i, signs := range [][]vitals.Sign{{vitals.Systolic, vitals.Diastolic}, {vitals.SpO2}, {vitals.HeartRate},
+				{vitals.RestingHeartRate}} {
 				if rapid.Bool().Draw(rt, "has") || i == 3 && v.IsZero() {
 					for _, s := range signs {
 						v.Set(s, 6000+vitals.Value(s))
@@ -327,7 +339,8 @@ func drawModel(rt *rapid.T) *model {
 			from += rapid.Int64Range(0, 4).Draw(rt, "gap")
 			to := from + rapid.Int64Range(1, 5).Draw(rt, "length")
 			m.assigned = append(m.assigned, storage.Assignment{
-				Device: n, Subject: rapid.SampledFrom([]storage.Subject{"p", "p", "q"}).Draw(rt, "subject"), FromUnixMs: from, ToUnixMs: to,
+				Device: n, Subject: rapid.SampledFrom([]storage.Subject{"p", "p", "q"}).Draw(rt, "subject"), FromUnixMs: from,
+				ToUnixMs: to,
 			})
 			from = to
 		}
@@ -337,7 +350,8 @@ func drawModel(rt *rapid.T) *model {
 
 // want returns the ids of the Observations of p.
 func (m *model) want(newest bool, fromUnixMs, toUnixMs int64, groups []string) (ids []string) {
-	signs := map[string]vitals.Sign{"bp": vitals.Systolic, "spo2": vitals.SpO2, "hr": vitals.HeartRate, "rhr": vitals.RestingHeartRate}
+	signs := map[string]vitals.Sign{"bp": vitals.Systolic, "spo2": vitals.SpO2, "hr": vitals.HeartRate,
+		"rhr": vitals.RestingHeartRate}
 	times := make([]int64, 16)
 	for i := range times {
 		times[i] = int64(i)
@@ -376,7 +390,8 @@ func TestPages(t *testing.T) {
 		var group []*storage.Entry
 		for device, readings := range m.readings {
 			for at, values := range readings {
-				group = append(group, &storage.Entry{Reading: &vitals.Reading{Device: name(t, device), TimeUnixMs: at, Values: values}})
+				group = append(group,
+					&storage.Entry{Reading: &vitals.Reading{Device: name(t, device), TimeUnixMs: at, Values: values}})
 			}
 		}
 		if err := s.Append(group); err != nil {

@@ -78,7 +78,8 @@ func TestReceiveSigns(t *testing.T) {
 			}
 			continue
 		}
-		if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), `"diagnostics":"`+tt.want) || s.stored() != "" {
+		if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), `"diagnostics":"`+tt.want) ||
+			s.stored() != "" {
 			t.Errorf("%s %s: %d %s, want %s", tt.code, tt.value, w.Code, w.Body, tt.want)
 		}
 	}
@@ -87,8 +88,11 @@ func TestReceiveSigns(t *testing.T) {
 // TestServeSigns checks the Observations of signs after the first five, their ids, which are made of the field of a
 // user's own sign, and how they are found, and that a retired sign is served and not accepted.
 func TestServeSigns(t *testing.T) {
-	s := fill(t, `{"device":"ppg-1","time":"2026-11-21T10:00:00Z","respiratory_rate_bpm":14,"body_temperature_c":36.6,"body_weight_kg":81.205,`+
-		`"glucose_mg_dl":99,"glucose_mmol_l":5.5,"pulse_rate_bpm":71,"hrv_rmssd_ms":42.5,"ecg_rate_bpm":70,"skin_delta_c":-0.375}`)
+	s := fill(t,
+		`{"device":"ppg-1","time":"2026-11-21T10:00:00Z","respiratory_rate_bpm":14,"body_temperature_c":36.6,`+
+			`"body_weight_kg":81.205,`+
+			`"glucose_mg_dl":99,"glucose_mmol_l":5.5,"pulse_rate_bpm":71,"hrv_rmssd_ms":42.5,"ecg_rate_bpm":70,`+
+			`"skin_delta_c":-0.375}`)
 	s.assign(t, "ppg-1", "p-1", 0, storage.OpenEnd)
 	if err := s.Signs().Define(nil); err != nil { // all are retired
 		t.Fatal(err)
@@ -125,11 +129,20 @@ func TestServeSigns(t *testing.T) {
 		}
 	}
 	for key, want := range map[string][]string{
-		"temp":      {`"profile":["http://hl7.org/fhir/StructureDefinition/bodytemp"]`, `"code":"vital-signs"`, `"code":"8310-5"`, `"valueQuantity":{"value":36.6,"unit":"C","system":"http://unitsofmeasure.org","code":"Cel"}`},
-		"glum":      {`"}` + `,"status":"final","category":[{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/observation-category","code":"laboratory","display":"Laboratory"}]}]`, `"value":5.5,"unit":"mmol/L"`},
-		"pr":        {`"profile":["http://hl7.org/fhir/StructureDefinition/heartrate"]`, `"code":"8889-8","display":"Heart rate by Pulse oximetry"},{"system":"http://loinc.org","code":"8867-4","display":"Heart rate"}`},
-		"s085f6rhk": {`"code":{"coding":[{"system":"http://loinc.org","code":"80404-7"},{"system":"urn:pulsegate:sign","code":"hrv_rmssd_ms","display":"RMSSD"}],"text":"RMSSD"}`, `"value":42.5,"unit":"ms"`},
-		"sreljkib0": {`"code":{"coding":[{"system":"urn:pulsegate:sign","code":"skin_delta_c","display":"Difference"}],"text":"Difference"}`, `{"value":-0.375,"unit":"Cel","system":"http://unitsofmeasure.org","code":"Cel"}`},
+		"temp": {`"profile":["http://hl7.org/fhir/StructureDefinition/bodytemp"]`, `"code":"vital-signs"`,
+			`"code":"8310-5"`, `"valueQuantity":{"value":36.6,"unit":"C","system":"http://unitsofmeasure.org","code":"Cel"}`},
+		"glum": {`"}` +
+			`,"status":"final","category":[{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/observation-category",` +
+			`"code":"laboratory","display":"Laboratory"}]}]`, `"value":5.5,"unit":"mmol/L"`},
+		"pr": {`"profile":["http://hl7.org/fhir/StructureDefinition/heartrate"]`,
+			`"code":"8889-8","display":"Heart rate by Pulse oximetry"},{"system":"http://loinc.org","code":"8867-4",` +
+				`"display":"Heart rate"}`},
+		"s085f6rhk": {
+			`"code":{"coding":[{"system":"http://loinc.org","code":"80404-7"},{"system":"urn:pulsegate:sign",` +
+				`"code":"hrv_rmssd_ms","display":"RMSSD"}],"text":"RMSSD"}`, `"value":42.5,"unit":"ms"`},
+		"sreljkib0": {
+			`"code":{"coding":[{"system":"urn:pulsegate:sign","code":"skin_delta_c","display":"Difference"}],` +
+				`"text":"Difference"}`, `{"value":-0.375,"unit":"Cel","system":"http://unitsofmeasure.org","code":"Cel"}`},
 	} {
 		resp, text := srv.send("GET", "Observation/"+key+"-mwq8lds0-ppg-1", "")
 		for _, part := range want {
@@ -145,22 +158,28 @@ func TestServeSigns(t *testing.T) {
 	}
 	r := receive(t)
 	try(t, r.store.Signs().Define([]vitals.Definition{}))
-	if w := send(r.observation, sentObservation(sentCode(own, "skin_delta_c"), sentTime, sentD1, sentQuantity("1", "Cel"))); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "not a vital sign") {
+	if w := send(r.observation, sentObservation(sentCode(own, "skin_delta_c"), sentTime, sentD1,
+		sentQuantity("1", "Cel"))); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(),
+		"not a vital sign") {
 		t.Errorf("a retired sign: %d %s", w.Code, w.Body)
 	}
 }
 
-// What a server serves is what it has when it is sent back: the three rates, which share a profile and a code, stay apart.
+// What a server serves is what it has when it is sent back: the three rates, which share a profile and a code, stay
+// apart.
 func TestSendBack(t *testing.T) {
 	s := receive(t)
-	const reading = `"device":"d-1","time":"2026-11-21T10:00:00.000+01:00","spo2_pct":97,"heart_rate_bpm":72,"resting_heart_rate_bpm":58,"respiratory_rate_bpm":14,"body_temperature_c":36.6,"pulse_rate_bpm":70,"ecg_rate_bpm":71`
+	const reading = `"device":"d-1","time":"2026-11-21T10:00:00.000+01:00","spo2_pct":97,"heart_rate_bpm":72,` +
+		`"resting_heart_rate_bpm":58,"respiratory_rate_bpm":14,"body_temperature_c":36.6,"pulse_rate_bpm":70,` +
+		`"ecg_rate_bpm":71`
 	served := &store{s.store}
 	served.add(t, receivedUnixMs, "{"+reading+"}")
 	srv := serve(t, served, fhir.Options{})
 	for _, key := range []string{"spo2", "hr", "rhr", "resp", "temp", "pr", "sm8t7heh9"} {
 		id := key + "-mwq6g800-d-1"
 		resp, text := srv.send("GET", "Observation/"+id, "")
-		rate := strings.Contains(text, `"profile":["http://hl7.org/fhir/StructureDefinition/heartrate"]`) && strings.Contains(text, `"8867-4"`)
+		rate := strings.Contains(text, `"profile":["http://hl7.org/fhir/StructureDefinition/heartrate"]`) &&
+			strings.Contains(text, `"8867-4"`)
 		if want := key == "hr" || key == "rhr" || key == "pr"; resp.StatusCode != http.StatusOK || rate != want {
 			t.Errorf("%s: %d %s", id, resp.StatusCode, text)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// TestLastUpdated completes a reading and changes its assignment. All its Observations were last updated then, as they are
-// read and as they are searched for.
+// TestLastUpdated completes a reading and changes its assignment. All its Observations were last updated then, as they
+// are read and as they are searched for.
 func TestLastUpdated(t *testing.T) {
 	s := fill(t, `{"device":"d","time":1000,"spo2_pct":97}`, `{"device":"d","time":2000,"spo2_pct":97}`)
 	assigned := storage.Assignment{Device: name(t, "d"), Subject: "p", ToUnixMs: 5000, ChangedUnixMs: receivedUnixMs - 1}
@@ -21,7 +21,8 @@ func TestLastUpdated(t *testing.T) {
 			if got := srv.get("Observation/" + id); !strings.Contains(got, `"lastUpdated":"`+updated+`"`) {
 				t.Errorf("%s: %s is %s, want it last updated at %s", what, id, got, updated)
 			}
-			if got := srv.get("Observation?patient=p&_lastUpdated=" + updated); !strings.Contains(got, `"id":"`+id+`","meta":{"lastUpdated":"`+updated+`"`) {
+			if got := srv.get("Observation?patient=p&_lastUpdated=" + updated); !strings.Contains(got,
+				`"id":"`+id+`","meta":{"lastUpdated":"`+updated+`"`) {
 				t.Errorf("%s: the search for %s finds %s", what, updated, got)
 			}
 			if got := srv.get("Observation?patient=p&_lastUpdated=lt" + updated); strings.Contains(got, `"id":"`+id) {

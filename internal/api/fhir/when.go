@@ -43,7 +43,8 @@ func withPrefix(prefix string, p span) (span, bool) {
 	return span{}, false
 }
 
-const reasonDate = "not a date or time of FHIR such as 2026, 2026-11, 2026-11-21, 2026-11-21T10:00Z or 2026-11-21T10:00:00.123+01:00, after eq, gt, ge, lt, le, sa, eb or nothing"
+const reasonDate = "not a date or time of FHIR such as 2026, 2026-11, 2026-11-21, 2026-11-21T10:00Z or " +
+	"2026-11-21T10:00:00.123+01:00, after eq, gt, ge, lt, le, sa, eb or nothing"
 
 // parseDates returns the times that match a value of a parameter of type date.
 func parseDates(text string) (span, bool) {

@@ -10,8 +10,8 @@
 // # Not here
 //
 // Protocols: an input reads messages from a [Conn], passes them to Hold, and writes the answers. Handshakes of TLS, and
-// the loops that serve most connections of MQTT: see packages listen and eventloop. Package fronttest has the tests that
-// every front passes.
+// the loops that serve most connections of MQTT: see packages listen and eventloop. Package fronttest has the tests
+// that every front passes.
 package front
 
 import (
@@ -99,9 +99,9 @@ func New(opt *Options) *Server {
 	return s
 }
 
-// Serve serves the connections of l, which it takes ownership of, or if loops is not nil, those that leave the loops of l.
-// The caller must call Shutdown. Each connection has a goroutine, which calls serve, with the connection's state in the
-// loops, and then closes it. serve must return once a read has failed.
+// Serve serves the connections of l, which it takes ownership of, or if loops is not nil, those that leave the loops of
+// l. The caller must call Shutdown. Each connection has a goroutine, which calls serve, with the connection's state in
+// the loops, and then closes it. serve must return once a read has failed.
 func (s *Server) Serve(l net.Listener, loops Loops, serve func(c *Conn, state any)) {
 	if s.origin, s.loops = l, loops; loops == nil && !s.opt.TLS {
 		s.origin = listen.Bound(l, s.opt.Conns)
@@ -143,7 +143,8 @@ func (s *Server) accept() (c net.Conn, state any, err error) {
 func (s *Server) serve(nc net.Conn, state any, serve func(*Conn, any)) {
 	c := &Conn{Outlasting: &listen.Outlasting{Conn: nc}, server: s}
 	c.In = bufio.NewReader(c.Outlasting)
-	c.Client = gate.Credentials{TLS: listen.TLSState(nc), Peer: gate.PeerOf(&http.Request{RemoteAddr: nc.RemoteAddr().String()})}
+	c.Client = gate.Credentials{TLS: listen.TLSState(nc),
+		Peer: gate.PeerOf(&http.Request{RemoteAddr: nc.RemoteAddr().String()})}
 	c.Holder = s.opt.Holders.Addr(c.Client.Peer.PeerAddr())
 	serve(c, state)
 	s.opt.Holders.Put(c.Holder)
@@ -209,8 +210,8 @@ func (c *Conn) Guest() bool {
 	return ok && guest.Guest()
 }
 
-// Await bounds the time for the next message, while which the connection may be evicted, or for the rest of one. While the
-// server drains, what has not arrived does not count.
+// Await bounds the time for the next message, while which the connection may be evicted, or for the rest of one. While
+// the server drains, what has not arrived does not count.
 func (c *Conn) Await(state http.ConnState, d time.Duration) {
 	c.server.opt.Idle.ConnState(c.Conn, state)
 	_ = c.SetReadDeadline(time.Now().Add(d)) // a closed connection fails at the next read

@@ -1,5 +1,5 @@
-// Package fronttest has the tests that the front of every input passes: what it acknowledges is stored, a client that is
-// gone or has too many connections harms no other one, and a stop waits for what has begun.
+// Package fronttest has the tests that the front of every input passes: what it acknowledges is stored, a client that
+// is gone or has too many connections harms no other one, and a stop waits for what has begun.
 //
 // # Not here
 //
@@ -38,11 +38,14 @@ type Front struct {
 	// Serve serves the connections of a listener.
 	Serve func(t testing.TB, l net.Listener, opt front.Options) Server
 
-	Hello, Welcome string                                 // what a connection begins with, and the answer; both may be empty
-	Message        func(n int) string                     // with one reading, which is another one for each n; of less than 300 bytes
-	Next           func(in *bufio.Reader) (string, error) // the next answer
-	Stored         func(n int) string                     // the answer if the reading of Message(n) is stored
-	Holds          bool                                   // a message waits while there is no room for it, instead of being rejected
+	// what a connection begins with, and the answer; both may be empty
+	Hello, Welcome string
+	// with one reading, which is another one for each n; of less than 300 bytes
+	Message func(n int) string
+	Next    func(in *bufio.Reader) (string, error) // the next answer
+	Stored  func(n int) string                     // the answer if the reading of Message(n) is stored
+	// a message waits while there is no room for it, instead of being rejected
+	Holds bool
 }
 
 // A Server is a running front.
@@ -111,7 +114,8 @@ func (s *suite) start(cfg ingest.Config, opt front.Options) {
 	if s.conns = opt.Conns; s.conns == nil {
 		s.conns = &share.Conns{Max: 1000, MaxGuests: 1}
 	}
-	opt.Core, opt.Gate, opt.Problems, opt.Rejections, opt.Conns = s.core, new(gate.Gate), problems, rejections.New(rejections.Max), s.conns
+	opt.Core, opt.Gate, opt.Problems, opt.Rejections, opt.Conns = s.core, new(gate.Gate), problems,
+		rejections.New(rejections.Max), s.conns
 	opt.FastLane, opt.TLS = s.lane.Loop, s.lane.TLS
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	polltest.Try(s, err)
@@ -289,7 +293,8 @@ func fullQueue(t *testing.T, s *suite) {
 	}
 }
 
-// A connection beyond the bound stores nothing, and the others are unharmed. Its place is free once one of them has left.
+// A connection beyond the bound stores nothing, and the others are unharmed. Its place is free once one of them has
+// left.
 func guests(t *testing.T, s *suite) {
 	s.start(ingest.Config{}, front.Options{Conns: &share.Conns{Max: 1, MaxGuests: 1}})
 	first := s.greet()

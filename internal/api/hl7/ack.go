@@ -216,8 +216,10 @@ func echo(field, set []byte) []byte {
 // conditions has the texts of HL7's table 0357. It is never modified.
 var conditions = map[condition]string{
 	segmentSequence: "Segment sequence error", requiredMissing: "Required field missing", wrongType: "Data type error",
-	valueNotFound: "Table value not found", unsupportedMessage: "Unsupported message type", unsupportedEvent: "Unsupported event code",
-	unsupportedID: "Unsupported processing id", unsupportedVersion: "Unsupported version id", duplicateKey: "Duplicate key identifier",
+	valueNotFound: "Table value not found", unsupportedMessage: "Unsupported message type",
+	unsupportedEvent: "Unsupported event code",
+	unsupportedID:    "Unsupported processing id", unsupportedVersion: "Unsupported version id",
+	duplicateKey:  "Duplicate key identifier",
 	internalError: "Application internal error",
 }
 

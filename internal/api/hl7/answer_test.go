@@ -14,21 +14,24 @@ import (
 func (s *service) raw(t *testing.T, text string) (answers []string) {
 	t.Helper()
 	m := hl7.Parse([]byte(text), &s.opt)
-	s.core.Receive(t.Context(), &ingest.Delivery{Input: m, Message: []byte(text), Origin: s.origin}, func(o *ingest.Outcome) {
-		all, _ := m.Answer(nil, o, receivedAt)
-		for frame := range strings.SplitSeq(string(all), "\x1c\r") {
-			if _, after, found := strings.Cut(frame, "\r"); found {
-				answers = append(answers, strings.TrimSuffix(after, "\r"))
+	s.core.Receive(t.Context(), &ingest.Delivery{Input: m, Message: []byte(text), Origin: s.origin},
+		func(o *ingest.Outcome) {
+			all, _ := m.Answer(nil, o, receivedAt)
+			for frame := range strings.SplitSeq(string(all), "\x1c\r") {
+				if _, after, found := strings.Cut(frame, "\r"); found {
+					answers = append(answers, strings.TrimSuffix(after, "\r"))
+				}
 			}
-		}
-	})
+		})
 	return answers
 }
 
-// A segment ends with CR. A line feed after it is skipped, and any other one is data, unless the message has no CR: a line of
-// a note is no value of another device.
+// A segment ends with CR. A line feed after it is skipped, and any other one is data, unless the message has no CR: a
+// line of a note is no value of another device.
 func TestSegmentEnds(t *testing.T) {
-	message := header + order + good + "\nNTE|1|L|first line<LF>OBX|9|NM|8867-4^Heart rate^LN||200|/min|||||R|||20261122093000+0000||||note<LF><LF>PID|||P<LF>\n" +
+	message := header + order + good +
+		"\nNTE|1|L|first line<LF>OBX|9|NM|8867-4^Heart " +
+		"rate^LN||200|/min|||||R|||20261122093000+0000||||note<LF><LF>PID|||P<LF>\n" +
 		with(good, 18, "e")
 	for _, end := range []string{"\r", "\r\n", "\r\n\r\n"} {
 		s := serve(t, ingest.Config{}, hl7.Options{})
@@ -42,7 +45,8 @@ func TestSegmentEnds(t *testing.T) {
 	if got := s.raw(t, plain); fmt.Sprint(got) != "[MSA|AA|MSGID1234]" || len(s.all(t, "d", "e")) != 2 {
 		t.Errorf("without CR: %q", got)
 	}
-	const mixed = "[MSA|AR|MSGID1234\rERR||MSH^1|100^Segment sequence error^HL70357|E||||a line feed within MSH; segments end with a carriage return]"
+	const mixed = "[MSA|AR|MSGID1234\rERR||MSH^1|100^Segment sequence error^HL70357|E||||a line feed within MSH; " +
+		"segments end with a carriage return]"
 	if got := fmt.Sprint(serve(t, ingest.Config{}, hl7.Options{}).raw(t, plain+"\r")); got != mixed {
 		t.Errorf("line feeds and a CR: %q", got)
 	}
@@ -51,13 +55,16 @@ func TestSegmentEnds(t *testing.T) {
 // MSH-15 and MSH-16 ask for answers, under conditions.
 func TestConditions(t *testing.T) {
 	bad := with(with(good, 2, "ST"), 18, "e")
-	for conditions, want := range map[string]string{ // of a message that is stored, one that is stored in part, and one that is rejected
+	// of a message that is stored, one that is stored in part, and one that is rejected
+	for conditions, want := range map[string]string{
 		"|": "AA AE AR", `""|`: "AA AE AR", "NE|NE": "- - -", "NE|": "- - -", "|NE": "- - -",
 		"AL|NE": "CA CE CR", "NE|AL": "AA AE AR", "|AL": "AA AE AR", "AL|": "CA CE CR", "AL|AL": "CA,AA CE,AE CR,AR",
-		"ER|NE": "- CE CR", "SU|NE": "CA - -", "NE|ER": "- AE AR", "NE|SU": "AA - -", "ER|SU": "AA CE CR", "al|NE": "CA CE CR",
+		"ER|NE": "- CE CR", "SU|NE": "CA - -", "NE|ER": "- AE AR", "NE|SU": "AA - -", "ER|SU": "AA CE CR",
+		"al|NE": "CA CE CR",
 	} {
 		var got []string
-		for _, message := range []string{header + good, header + good + "\n" + bad, strings.Replace(header, "|P|", "|T|", 1) + good} {
+		for _, message := range []string{header + good, header + good + "\n" + bad,
+			strings.Replace(header, "|P|", "|T|", 1) + good} {
 			s := serve(t, ingest.Config{}, hl7.Options{})
 			codes := ""
 			for _, answer := range s.raw(t, strings.ReplaceAll(strings.Replace(message, "NE|AL", conditions, 1), "\n", "\r")) {
@@ -77,14 +84,15 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// An answer has only what the client's version of HL7 has: a message structure from 2.3.1, a character set from 2.3, and the
-// place and the reason of errors in ERR from 2.5. Earlier versions have one ERR, and the reason in MSA-3.
+// An answer has only what the client's version of HL7 has: a message structure from 2.3.1, a character set from 2.3,
+// and the place and the reason of errors in ERR from 2.5. Earlier versions have one ERR, and the reason in MSA-3.
 func TestVersions(t *testing.T) {
 	const (
 		at     = "20261122100000.000+0000||"
 		set    = "||||||8859/1\n"
 		modern = "MSA|AE|MSGID1234\nERR||OBX^1^2|102^Data type error^HL70357|E||||OBX-2: not NM; only numbers are stored\n" +
-			"ERR||OBX^2^6|103^Table value not found^HL70357|E||||OBX-6: not the unit of heart_rate_bpm: /min or MDC 264864 would do\n"
+			"ERR||OBX^2^6|103^Table value not found^HL70357|E||||OBX-6: not the unit of heart_rate_bpm: /min or MDC " +
+			"264864 would do\n"
 		old   = "MSA|AE|MSGID1234|OBX-2: not NM; only numbers are stored\nERR|OBX^1^2^102"
 		texts = "&Data type error&HL70357~OBX^2^6^103&Table value not found&HL70357\n"
 	)
@@ -106,12 +114,15 @@ func TestVersions(t *testing.T) {
 		}
 	}
 	s := serve(t, ingest.Config{}, hl7.Options{})
-	const rejected = "\nMSA|AR|MSGID1234|MSH-11: not P; messages of trainings and tests are not stored\nERR|MSH^1^11^202&Unsupported processing id&HL70357\n"
-	if got := s.send(strings.Replace(strings.Replace(header, "2.6", "2.4", 1), "|P|", "|T|", 1)); !strings.HasSuffix(got, rejected) {
+	const rejected = "\nMSA|AR|MSGID1234|MSH-11: not P; messages of trainings and tests are not stored\n" +
+		"ERR|MSH^1^11^202&Unsupported processing id&HL70357\n"
+	if got := s.send(strings.Replace(strings.Replace(header, "2.6", "2.4", 1), "|P|", "|T|", 1)); !strings.HasSuffix(got,
+		rejected) {
 		t.Errorf("a rejected message: %s", got)
 	}
 	const long = "\nMSA|AR|MSGID1234|MSH-18: neither ASCII, UNICODE UTF-8 nor 8859/1 to 8859/15; other character sets\n"
-	if got := s.send(strings.Replace(strings.Replace(header, "AL|||||IHE", "AL||GBK|||IHE", 1), "2.6", "2.4", 1)); !strings.Contains(got, long) {
+	if got := s.send(strings.Replace(strings.Replace(header, "AL|||||IHE", "AL||GBK|||IHE", 1), "2.6", "2.4",
+		1)); !strings.Contains(got, long) {
 		t.Errorf("a long reason: %s", got)
 	}
 }
@@ -128,7 +139,8 @@ func TestCharacterSets(t *testing.T) {
 		}
 		return text
 	}
-	const unread = "MSA|AR|MSGID1234\nERR||MSH^1^18|103^Table value not found^HL70357|E||||MSH-18: neither ASCII, UNICODE UTF-8 nor 8859/1 to 8859/15; other character sets are not read\n"
+	const unread = "MSA|AR|MSGID1234\nERR||MSH^1^18|103^Table value not found^HL70357|E||||MSH-18: neither ASCII, " +
+		"UNICODE UTF-8 nor 8859/1 to 8859/15; other character sets are not read\n"
 	inherits := with(with(good, 18, ""), 4, "1.1.1.1")
 	latin := with(good, 3, "147842^Schl\xe4ge^MDC") + "\n" + other
 	structure := "OBX|1||69965^M\xfcller^MDC|1.0.0.0|||||||X|||||||d\n"
@@ -144,7 +156,8 @@ func TestCharacterSets(t *testing.T) {
 		{"8859/16", "8859/16", good, unread, ""},
 		{"8859/01", "8859/01", good, unread, ""},
 		{"8859 and another set", "8859/1~GBK", good, unread, ""},
-		{"a separator in a character of GBK", "", with(good, 3, "147842^\x81|200|/min|||||R|||20261122093000+0000||||f") + "\n" + other, bad("OBX^1"), "e"},
+		{"a separator in a character of GBK", "", with(good, 3, "147842^\x81|200|/min|||||R|||20261122093000+0000||||f") +
+			"\n" + other, bad("OBX^1"), "e"},
 		{"in an order", "", "OBR|1|||\xfc|||20261122092715+0000\n" + good + "\nOBR|2\n" + other, bad("OBR^1"), "e"},
 		{"in a structure", "", structure + inherits + "\n" + other, bad("OBX^1", "OBX^1"), "e"},
 		{"in a structure, and another order", "", structure + "OBR|2\n" + other, bad("OBX^1"), "e"},
@@ -165,7 +178,8 @@ func TestCharacterSets(t *testing.T) {
 	}
 	for set, want := range map[string]string{"": "M?ü", "UNICODE UTF-8": "M?ü", "ASCII": "M??", "8859/1": "M\xfcü"} {
 		s := serve(t, ingest.Config{}, hl7.Options{})
-		head := strings.Replace(strings.Replace(header, "AL|||||IHE", "AL||"+set+"|||IHE", 1), "AcmeInc^ACDE48234567ABCD^EUI-64|", "AcmeInc|M\xfcü", 1)
+		head := strings.Replace(strings.Replace(header, "AL|||||IHE", "AL||"+set+"|||IHE", 1),
+			"AcmeInc^ACDE48234567ABCD^EUI-64|", "AcmeInc|M\xfcü", 1)
 		if got := s.send(head + good); !strings.Contains(got, "|AcmeInc|"+want+"|") || !strings.Contains(got, "MSA|AA") {
 			t.Errorf("%s: %q", set, got)
 		}
@@ -192,20 +206,22 @@ func TestUnitSpellings(t *testing.T) {
 			}
 		}
 		latin1 := strings.Replace(header, "|NE|AL|||||", "|NE|AL||8859/1|||", 1)
-		if got := serve(t, ingest.Config{}, hl7.Options{}).send(latin1 + with(with(with(good, 3, "8310-5^^LN"), 5, "38"), 6, "\xb0C")); strings.Contains(got, "OBX-6") {
+		if got := serve(t, ingest.Config{}, hl7.Options{}).send(latin1 + with(with(with(good, 3, "8310-5^^LN"), 5, "38"), 6,
+			"\xb0C")); strings.Contains(got, "OBX-6") {
 			t.Errorf("°C in ISO 8859-1: %s", got)
 		}
 		for unit := range strings.FieldsSeq("/s Hz K F degF mmol kPa bpm^^99X bpm^^MDC {bpm} 264864^^MDC^/s BPM/s") {
 			s := serve(t, ingest.Config{}, hl7.Options{})
-			if got := s.send(header + with(with(with(good, 3, code+"^^LN"), 5, "38"), 6, unit)); !strings.Contains(got, "would do") {
+			if got := s.send(header + with(with(with(good, 3, code+"^^LN"), 5, "38"), 6, unit)); !strings.Contains(got,
+				"would do") {
 				t.Errorf("%s %s: %s", code, unit, got)
 			}
 		}
 	}
 }
 
-// A message takes up little memory beside its own, whatever it has, and is read no further than to the first segment that is
-// none.
+// A message takes up little memory beside its own, whatever it has, and is read no further than to the first segment
+// that is none.
 func TestHostileMemory(t *testing.T) {
 	const size = 4 << 20
 	obx := func(field int, text string) string { return with(good, field, text) + "\n" }
@@ -293,7 +309,8 @@ func TestReadingsMemory(t *testing.T) {
 // A time is cut to the millisecond, towards the past.
 func TestFineTimes(t *testing.T) {
 	for text, want := range map[string]string{
-		"20261122093000.0000+0000": "30:00.000", "20261122093000.9999+0100": "30:00.999", "20261122093000.1239+0000": "30:00.123", "20261122093000.123999999+0000": "30:00.123",
+		"20261122093000.0000+0000": "30:00.000", "20261122093000.9999+0100": "30:00.999",
+		"20261122093000.1239+0000": "30:00.123", "20261122093000.123999999+0000": "30:00.123",
 	} {
 		s := serve(t, ingest.Config{}, hl7.Options{})
 		answer := s.send(header + with(good, 14, text))

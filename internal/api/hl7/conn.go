@@ -95,7 +95,8 @@ const listedPerMessage = 100
 func (c *conn) receive(text []byte, tooLarge bool) bool {
 	s := c.server
 	m := newMessage(c, text, tooLarge)
-	d := ingest.Delivery{From: c.Client, Input: m, Message: text, Origin: vitals.Origin{Gateway: c.gateway}, Method: "ORU", Route: "mllp"}
+	d := ingest.Delivery{From: c.Client, Input: m, Message: text, Origin: vitals.Origin{Gateway: c.gateway}, Method: "ORU",
+		Route: "mllp"}
 	var answer []byte
 	var code string
 	why := busy

@@ -16,7 +16,8 @@
 // # What is stored of a message
 //
 //   - An OBX without a value (OBX-5) is the structure of the device: a system, a virtual device, a channel or a
-//     group. OBX below it by OBX-4 inherit its device and its time. An OBX with a code of the partitions 1 and 8 of IEEE
+//     group. OBX below it by OBX-4 inherit its device and its time. An OBX with a code of the partitions 1 and 8 of
+//     IEEE
 //     11073-10101 describes the device or the message. Neither is a reading.
 //   - OBX-2 is NM, and OBX-5 one number with at most the decimals of its sign.
 //   - OBX-3 is a code of IEEE 11073-10101 (MDC) or LOINC (LN) that a sign has, or both: see package codes. If a message
@@ -26,13 +27,15 @@
 //   - An OBX is left out if OBX-8 has a flag with which the device disowns the value, such as INV: see [codes.Doubt].
 //     The other half of a blood pressure is left out with it.
 //   - OBX-11 is R or F. Devices send R, "results entered, not verified": nobody verifies a monitor's values before
-//     they are sent, so PCD-01 has them so. F is sent by systems that have verified them. Preliminary and partial values
+//     they are sent, so PCD-01 has them so. F is sent by systems that have verified them. Preliminary and partial
+//     values
 //     (P, S) are not stored, because the final one would contradict them. Neither are corrections and deletions (C, D,
 //     W, U), because a stored reading never changes, nor values of results that cannot be obtained (X).
 //   - The time is OBX-14, else that of the structure above, else OBR-7. It has seconds, and is cut to the
 //     millisecond. A time without an offset has that of MSH-7, as HL7 has it, else it is a time in [Options.Zone]; one
 //     that this zone has twice, or not at all, is rejected.
-//   - The device is EI.1 of OBX-18, else EI.3; else that of PRT-10 after the OBX; else that of the structure above; else
+//   - The device is EI.1 of OBX-18, else EI.3; else that of PRT-10 after the OBX; else that of the structure above;
+//     else
 //     that of PRT-10 after the OBR; else the one of the message's origin. MSH-3 is never the device: it names the
 //     gateway, by its universal ID or else by its name, if it is a name of Pulsegate.
 //   - The patient is the identifier in PID-3 that is of [Options.Authority].
@@ -47,8 +50,8 @@
 //
 // # Memory
 //
-// A message takes up at most twice its length beside its readings, which have a maximum and take up about 340 bytes each. A
-// message with more of them is rejected before it takes up memory for any.
+// A message takes up at most twice its length beside its readings, which have a maximum and take up about 340 bytes
+// each. A message with more of them is rejected before it takes up memory for any.
 //
 // # Not here
 //

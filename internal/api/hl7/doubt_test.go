@@ -11,8 +11,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// What a device disowns is left out with AA: it is neither stored nor an error, whatever else is in its OBX. The rest is
-// stored.
+// What a device disowns is left out with AA: it is neither stored nor an error, whatever else is in its OBX. The rest
+// is stored.
 func TestLeftOut(t *testing.T) {
 	const (
 		rate     = "OBX|1|NM|8867-4^^LN||72|/min|||||R|||20261122093000+0000||||d"
@@ -52,7 +52,8 @@ func TestLeftOut(t *testing.T) {
 				}
 			}}, hl7.Options{})
 			other := "OBX|9|NM|8867-4^^LN||72|/min|||||R|||20261122093000+0000||||other"
-			if got, want := s.send(header+tt.obx+"\n"+other), fmt.Sprintf("MSA|%s|MSGID1234\n", tt.code); !strings.Contains(got, want) {
+			if got, want := s.send(header+tt.obx+"\n"+other),
+				fmt.Sprintf("MSA|%s|MSGID1234\n", tt.code); !strings.Contains(got, want) {
 				t.Errorf("answer\n%swant %s", got, want)
 			}
 			if got := strings.Join(left, ","); got != tt.want {

@@ -74,7 +74,8 @@ func TestFrames(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for name, in := range map[string]io.Reader{
-				"at once": strings.NewReader(tt.in), "in bytes": iotest.OneByteReader(strings.NewReader(tt.in)), "in halves": iotest.HalfReader(strings.NewReader(tt.in)),
+				"at once": strings.NewReader(tt.in), "in bytes": iotest.OneByteReader(strings.NewReader(tt.in)),
+				"in halves": iotest.HalfReader(strings.NewReader(tt.in)),
 			} {
 				if got, end := read(in, limit); !slices.Equal(got, tt.want) || end != tt.end {
 					t.Errorf("%s: %q, %v; want %q, %v", name, got, end, tt.want, tt.end)
@@ -87,19 +88,22 @@ func TestFrames(t *testing.T) {
 // A message for which there is no memory is not read further.
 func TestFrameMemory(t *testing.T) {
 	var asked []int
-	f := frames{in: bufio.NewReader(strings.NewReader("\x0b" + strings.Repeat("x", 100_000) + "\x1c\r")), max: 1 << 20, begun: func() {}, grow: func(n int) bool {
-		asked = append(asked, n)
-		return n < 40_000
-	}}
+	f := frames{in: bufio.NewReader(strings.NewReader("\x0b" + strings.Repeat("x", 100_000) + "\x1c\r")), max: 1 << 20,
+		begun: func() {}, grow: func(n int) bool {
+			asked = append(asked, n)
+			return n < 40_000
+		}}
 	text, err := f.next(nil)
-	if want := []int{4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}; err != errMemory || len(text) > 32<<10 || !slices.Equal(asked, want) {
+	if want := []int{4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}; err != errMemory || len(text) > 32<<10 ||
+		!slices.Equal(asked, want) {
 		t.Errorf("%d bytes, %v, asked for %v, want %v", len(text), err, asked, want)
 	}
 }
 
 // FuzzFrames divides any bytes: what comes out, in frames again, is what went in, up to where the connection ends.
 func FuzzFrames(f *testing.F) {
-	for _, in := range []string{"\x0bMSH\rPID\r\x1c\r\r\n\x0b\x1c\r", "\x0bMSH\x0b\x1c\r", "\x0bMSH\x1c", "\n\x0b\x1c\n", "GET / HTTP/1.1\r\n\r\n", "\x0b" + strings.Repeat("x", 5000) + "\x1c\r"} {
+	for _, in := range []string{"\x0bMSH\rPID\r\x1c\r\r\n\x0b\x1c\r", "\x0bMSH\x0b\x1c\r", "\x0bMSH\x1c", "\n\x0b\x1c\n",
+		"GET / HTTP/1.1\r\n\r\n", "\x0b" + strings.Repeat("x", 5000) + "\x1c\r"} {
 		f.Add([]byte(in), 100)
 		f.Add([]byte(in), 1<<14)
 	}
@@ -114,7 +118,8 @@ func FuzzFrames(f *testing.F) {
 		for _, text := range got {
 			rest = bytes.TrimLeft(rest, "\r\n")
 			size := bytes.IndexByte(rest, endBlock) - 1
-			if len(rest) == 0 || rest[0] != startBlock || size < 0 || text != "too large" && text != string(rest[1:1+size]) || (size > limit) != (text == "too large") {
+			if len(rest) == 0 || rest[0] != startBlock || size < 0 || text != "too large" && text != string(rest[1:1+size]) ||
+				(size > limit) != (text == "too large") {
 				t.Fatalf("%q is not the next message in %q", text, rest)
 			}
 			rest = rest[1+size+2:]

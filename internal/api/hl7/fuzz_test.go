@@ -14,10 +14,16 @@ import (
 // same again, because what is stored is then a duplicate; and it has neither the value nor the patient of the message.
 func FuzzMessage(f *testing.F) {
 	for _, text := range []string{
-		strings.Replace(header, "2.6", "2.3.1", 1) + patient + with(good, 5, "secret-value"), strings.Replace(header, "NE|AL", "AL|ER", 1) + good,
-		header + "NTE|\xfc\x0aOBX\nOBR|\xfc\n" + good, header + patient + order + good, header + with(good, 5, "secret-value") + "\n" + good, "MSH|^~\\&|", "MSH", "",
-		header + order + "OBX|1||69965^^MDC|1.0.0.0|||||||X|||20261122093000||||d\nOBX|2|NM|150021^^MDC|1.1.1.1|120|266016^^MDC|||||R\nOBX|3|NM|150022^^MDC|1.1.1.2|80|mm[Hg]|||||F\nPRT|1|||||||||e\n",
-		strings.ReplaceAll(header+good, "|", "+"), header + "OBX|1|NM|\\X38\\867-4^^LN||72|{b}/min|||||R|||20261122093000.0||||\\F\\\\T\\\\", strings.Replace(header, "R01", "", 1),
+		strings.Replace(header, "2.6", "2.3.1", 1) + patient + with(good, 5, "secret-value"),
+		strings.Replace(header, "NE|AL", "AL|ER", 1) + good,
+		header + "NTE|\xfc\x0aOBX\nOBR|\xfc\n" + good, header + patient + order + good,
+		header + with(good, 5, "secret-value") + "\n" + good, "MSH|^~\\&|", "MSH", "",
+		header + order +
+			"OBX|1||69965^^MDC|1.0.0.0|||||||X|||20261122093000||||d\nOBX|2|NM|150021^^MDC|1.1.1.1|120|266016^^MDC|||||R\n" +
+			"OBX|3|NM|150022^^MDC|1.1.1.2|80|mm[Hg]|||||F\nPRT|1|||||||||e\n",
+		strings.ReplaceAll(header+good, "|", "+"), header +
+			"OBX|1|NM|\\X38\\867-4^^LN||72|{b}/min|||||R|||20261122093000.0||||\\F\\\\T\\\\",
+		strings.Replace(header, "R01", "", 1),
 		strings.ReplaceAll("MSH|^~\\&|||||||ORU^R01|", "|", "+") + strings.Repeat("1", 4060),
 	} {
 		f.Add([]byte(strings.ReplaceAll(text, "\n", "\r")))
@@ -48,7 +54,8 @@ func FuzzMessage(f *testing.F) {
 			t.Fatalf("%q", answer)
 		}
 		for _, line := range errors {
-			if parts := strings.Split(strings.TrimSuffix(line, "\n"), separator); parts[0] != "ERR" || len(parts) != 2 && (len(parts) != 9 || parts[8] == "" || parts[4] != "E") {
+			if parts := strings.Split(strings.TrimSuffix(line, "\n"), separator); parts[0] != "ERR" ||
+				len(parts) != 2 && (len(parts) != 9 || parts[8] == "" || parts[4] != "E") {
 				t.Fatalf("%q", line)
 			}
 			if strings.Contains(line, "secret") {
@@ -58,7 +65,8 @@ func FuzzMessage(f *testing.F) {
 		if again := s.send(string(text)); again != answer {
 			t.Fatalf("sent again: %q, want %q", again, answer)
 		}
-		// The answer is a message itself, which is not an ORU. With texts of a long header it may be longer than those accepted.
+		// The answer is a message itself, which is not an ORU. With texts of a long header it may be longer than those
+		// accepted.
 		if len(lines[0]) > 4<<10 {
 			return
 		}

@@ -45,9 +45,10 @@ func (s *service) send(message string) string {
 	text := []byte(strings.ReplaceAll(message, "\n", "\r"))
 	m := hl7.Parse(text, &s.opt)
 	var answer []byte
-	s.core.Receive(context.Background(), &ingest.Delivery{Input: m, Message: text, Origin: s.origin}, func(o *ingest.Outcome) {
-		answer, _ = m.Answer(nil, o, receivedAt)
-	})
+	s.core.Receive(context.Background(), &ingest.Delivery{Input: m, Message: text, Origin: s.origin},
+		func(o *ingest.Outcome) {
+			answer, _ = m.Answer(nil, o, receivedAt)
+		})
 	return strings.NewReplacer("\x0b", "", "\x1c\r", "", "\r", "\n").Replace(string(answer))
 }
 
@@ -73,10 +74,13 @@ func (s *service) all(t testing.TB, devices ...string) (texts []string) {
 }
 
 const (
-	header    = `MSH|^~\&|AcmeInc^ACDE48234567ABCD^EUI-64||||20261122093000+0000||ORU^R01^ORU_R01|MSGID1234|P|2.6|||NE|AL|||||IHE PCD ORU-R01 2006^HL7^1.3.6.1.4.1.19376.1.6.1.1.1^ISO` + "\n"
-	ackHeader = `MSH|^~\&|Pulsegate||AcmeInc^ACDE48234567ABCD^EUI-64||20261122100000.000+0000||ACK^R01^ACK|MSGID1234|P|2.6` + "\n"
-	patient   = `PID|||789567^^^Imaginary Hospital^PI||Doe^John^Joseph^^^^L^A|||M` + "\n"
-	order     = `OBR|1|AB12345^AcmeAHDInc^ACDE48234567ABCD^EUI-64|CD12345^AcmeAHDInc^ACDE48234567ABCD^EUI-64|528391^MDC_DEV_SPEC_PROFILE_BP^MDC|||20261122092715+0500` + "\n"
+	header = `MSH|^~\&|AcmeInc^ACDE48234567ABCD^EUI-64||||20261122093000+0000||ORU^R01^ORU_R01|MSGID1234|P|2.6|||NE|A` +
+		`L|||||IHE PCD ORU-R01 2006^HL7^1.3.6.1.4.1.19376.1.6.1.1.1^ISO` + "\n"
+	ackHeader = `MSH|^~\&|Pulsegate||AcmeInc^ACDE48234567ABCD^EUI-64||20261122100000.000+0000||ACK^R01^ACK|MSGI` +
+		`D1234|P|2.6` + "\n"
+	patient = `PID|||789567^^^Imaginary Hospital^PI||Doe^John^Joseph^^^^L^A|||M` + "\n"
+	order   = `OBR|1|AB12345^AcmeAHDInc^ACDE48234567ABCD^EUI-64|CD12345^AcmeAHDInc^ACDE48234567ABCD^EUI-64|528391^MDC_DE` +
+		`V_SPEC_PROFILE_BP^MDC|||20261122092715+0500` + "\n"
 )
 
 // Messages of IHE's technical framework, of the Continua guidelines and of monitors are stored as they are, but for
@@ -96,7 +100,8 @@ OBX|6|NM|150023^MDC_PRESS_BLD_NONINV_MEAN^MDC|1.0.1.3|100|266016^MDC_DIM_MMHG^MD
 OBX|7|DTM|67975^MDC_ATTR_TIME_ABS^MDC|1.0.0.1|20261122082715||||||R|||20261122092715+0500`,
 			"MSA|AE|MSGID1234\nERR||OBX^6^3|103^Table value not found^HL70357|E||||OBX-3: not a code of a sign in MDC or LN\n",
 			"0123456789ABCDEF",
-			[]string{"0123456789ABCDEF 2026-11-22T09:27:15.000+05:00,systolic_mmhg:120,diastolic_mmhg:80,gateway ACDE48234567ABCD"}},
+			[]string{
+				"0123456789ABCDEF 2026-11-22T09:27:15.000+05:00,systolic_mmhg:120,diastolic_mmhg:80,gateway ACDE48234567ABCD"}},
 		{"a bedside monitor: the device of each value, the time of the order", header + patient + order +
 			`OBX|1||69965^MDC_DEV_MON_PHYSIO_MULTI_PARAM_MDS^MDC|1.0.0.0|||||||X
 OBX|2||69798^MDC_DEV_ECG_VMD^MDC|1.5.0.0|||||||X
@@ -108,13 +113,18 @@ OBX|7|NM|150456^MDC_PULS_OXIM_SAT_O2^MDC|1.6.1.1|+097.50|262688^MDC_DIM_PERCENT^
 OBX|8|NM|150022^MDC_PRESS_BLD_NONINV_DIA^MDC|1.1.1.2|80|mm[Hg]^mm[Hg]^UCUM|||||R|||||||080019FFFE0B4020^B40_GE
 OBX|9|NM|149546^MDC_PULS_RATE_NON_INV^MDC|1.1.1.4|63|{beat}/min^{beat}/min^UCUM|||||R|||||||080019FFFE0B4020^B40_GE
 `, "MSA|AA|MSGID1234\n", "080019FFFE0B4020", []string{
-			"080019FFFE0B4020 2026-11-22T04:26:42.000+00:00,systolic_mmhg:120,diastolic_mmhg:80,pulse_rate_bpm:63,gateway ACDE48234567ABCD",
+			"080019FFFE0B4020 2026-11-22T04:26:42.000+00:00,systolic_mmhg:120,diastolic_mmhg:80,pulse_rate_bpm:63,gateway " +
+				"ACDE48234567ABCD",
 			"080019FFFE0B4020 2026-11-22T09:27:15.000+05:00,spo2_pct:97.5,heart_rate_bpm:80,gateway ACDE48234567ABCD"}},
-		{"devices of PRT segments, LOINC codes, other separators, lines of CR and LF", strings.NewReplacer("|", "!", "^", "#", "\\&", "?&").Replace(header+patient+order) +
-			"PRT!1!UC!!EQUIP#Equipment#HL70912!!!!!!of-the-order##0123#EUI-64\n\n" +
-			"OBX!1!NM!8867-4#Heart rate#LN!!72!/min#per minute#UCUM!!!!!F!!!20261122100000.1200+0000\nNTE!1!!a note\nPRT!2!UC!!EQUIP!!!!!!of?X2D?the?X2D?value\n" +
-			"OBX!2!NM!TEMP#Temperature#99LOCAL#8310-5#Body temperature#LN!!36.6!Cel!!!!!F!!!20261122100000+0000!!!!##dev.ice#L\n" +
-			"OBX!3!NM!188736#MDC_MASS_BODY_ACTUAL#MDC#29463-7##LN!!.5!263875#MDC_DIM_KILO_G#MDC#kg##UCUM!!N~ALACT!!!F!!!20261122100000+0000",
+		{"devices of PRT segments, LOINC codes, other separators, lines of CR and LF",
+			strings.NewReplacer("|", "!", "^", "#", "\\&", "?&").Replace(header+patient+order) +
+				"PRT!1!UC!!EQUIP#Equipment#HL70912!!!!!!of-the-order##0123#EUI-64\n\n" +
+				"OBX!1!NM!8867-4#Heart rate#LN!!72!/min#per minute#UCUM!!!!!F!!!20261122100000.1200+0000\nNTE!1!!a note\n" +
+				"PRT!2!UC!!EQUIP!!!!!!of?X2D?the?X2D?value\n" +
+				"OBX!2!NM!TEMP#Temperature#99LOCAL#8310-5#Body " +
+				"temperature#LN!!36.6!Cel!!!!!F!!!20261122100000+0000!!!!##dev.ice#L\n" +
+				"OBX!3!NM!188736#MDC_MASS_BODY_ACTUAL#MDC#29463-7##LN!!.5!263875#MDC_DIM_KILO_G#MDC#kg##UCUM!!N~ALACT!!!F!!!20261" +
+				"122100000+0000",
 			"MSA!AA!MSGID1234\n", "of-the-order of-the-value dev.ice", []string{
 				"of-the-order 2026-11-22T10:00:00.000+00:00,body_weight_kg:0.5,gateway ACDE48234567ABCD",
 				"of-the-value 2026-11-22T10:00:00.120+00:00,heart_rate_bpm:72,gateway ACDE48234567ABCD",
@@ -139,8 +149,8 @@ OBX|9|NM|149546^MDC_PULS_RATE_NON_INV^MDC|1.1.1.4|63|{beat}/min^{beat}/min^UCUM|
 	}
 }
 
-// Of several sources of a sign, the first by the order of its codes is stored, in whatever order they come, and the others
-// are no error. A source without a value leaves the place to the next.
+// Of several sources of a sign, the first by the order of its codes is stored, in whatever order they come, and the
+// others are no error. A source without a value leaves the place to the next.
 func TestSeveralSources(t *testing.T) {
 	const first, again = "20261122093000+0000", "20261122093001+0000"
 	obx := func(code, value, unit, at string) string {
@@ -148,10 +158,13 @@ func TestSeveralSources(t *testing.T) {
 	}
 	rates := []string{
 		obx("149530", "70", "/min", first), obx("149546", "74", "/min", first), obx("147842", "72", "/min", first),
-		obx("151578", "17", "/min", first), obx("151594", "18", "/min", first), obx("150344", "36.5", "Cel", first), obx("150364", "37", "Cel", first),
-		obx("150301", "121", "mm[Hg]", first) + obx("150302", "81", "mm[Hg]", first), obx("150021", "120", "mm[Hg]", first) + obx("150022", "80", "mm[Hg]", first),
+		obx("151578", "17", "/min", first), obx("151594", "18", "/min", first), obx("150344", "36.5", "Cel", first),
+		obx("150364", "37", "Cel", first),
+		obx("150301", "121", "mm[Hg]", first) + obx("150302", "81", "mm[Hg]", first),
+		obx("150021", "120", "mm[Hg]", first) + obx("150022", "80", "mm[Hg]", first),
 	}
-	const want = "systolic_mmhg:120,diastolic_mmhg:80,heart_rate_bpm:72,respiratory_rate_bpm:17,body_temperature_c:37,pulse_rate_bpm:70"
+	const want = "systolic_mmhg:120,diastolic_mmhg:80,heart_rate_bpm:72,respiratory_rate_bpm:17,body_temperature_c:37,pu" +
+		"lse_rate_bpm:70"
 	const conflict = "ERR||OBX^2^5|205^Duplicate key identifier^HL70357|E||||"
 	reversed := slices.Clone(rates)
 	slices.Reverse(reversed)
@@ -168,15 +181,24 @@ func TestSeveralSources(t *testing.T) {
 		{"in order", false, rates, "AA", want, ""},
 		{"reversed", false, reversed, "AA", want, ""},
 		{"pulse as heart rate", true, reversed, "AA", strings.TrimSuffix(want, ",pulse_rate_bpm:70"), ""},
-		{"pressures, the systolic ones first", false, []string{cuff, best, low, bestLow}, "AA", "systolic_mmhg:120,diastolic_mmhg:80", ""},
-		{"pressures, in another order", false, []string{best, cuff, low, bestLow}, "AA", "systolic_mmhg:120,diastolic_mmhg:80", ""},
-		{"other times", false, []string{obx("149546", "74", "/min", first), obx("149530", "70", "/min", again)}, "AA", "pulse_rate_bpm:74", "pulse_rate_bpm:70"},
-		{"no signal of the first", false, []string{obx("149530", "0", "/min", first), obx("149546", "74", "/min", first)}, "AE", "pulse_rate_bpm:74", ""},
-		{"no number of the first", false, []string{obx("149546", "74", "/min", first), obx("149530", "--", "/min", first)}, "AE", "pulse_rate_bpm:74", ""},
-		{"no signal of the second", false, []string{obx("149530", "70", "/min", first), obx("149546", "0", "/min", first)}, "AE", "pulse_rate_bpm:70", ""},
-		{"the same source twice", false, []string{obx("149530", "70", "/min", first), obx("149530", "71", "/min", first)}, conflict, "pulse_rate_bpm:70", ""},
-		{"the same value twice", false, []string{obx("149530", "70", "/min", first), obx("149530", "70", "/min", first)}, "AA", "pulse_rate_bpm:70", ""},
-		{"a ventilator", false, []string{obx("151594", "18", "/min", first), obx("151586", "12", "/min", first)}, "OBX-3: not a code of a sign", "respiratory_rate_bpm:18", ""},
+		{"pressures, the systolic ones first", false, []string{cuff, best, low, bestLow}, "AA",
+			"systolic_mmhg:120,diastolic_mmhg:80", ""},
+		{"pressures, in another order", false, []string{best, cuff, low, bestLow}, "AA",
+			"systolic_mmhg:120,diastolic_mmhg:80", ""},
+		{"other times", false, []string{obx("149546", "74", "/min", first), obx("149530", "70", "/min", again)}, "AA",
+			"pulse_rate_bpm:74", "pulse_rate_bpm:70"},
+		{"no signal of the first", false, []string{obx("149530", "0", "/min", first), obx("149546", "74", "/min", first)},
+			"AE", "pulse_rate_bpm:74", ""},
+		{"no number of the first", false, []string{obx("149546", "74", "/min", first), obx("149530", "--", "/min", first)},
+			"AE", "pulse_rate_bpm:74", ""},
+		{"no signal of the second", false, []string{obx("149530", "70", "/min", first), obx("149546", "0", "/min", first)},
+			"AE", "pulse_rate_bpm:70", ""},
+		{"the same source twice", false, []string{obx("149530", "70", "/min", first), obx("149530", "71", "/min", first)},
+			conflict, "pulse_rate_bpm:70", ""},
+		{"the same value twice", false, []string{obx("149530", "70", "/min", first), obx("149530", "70", "/min", first)},
+			"AA", "pulse_rate_bpm:70", ""},
+		{"a ventilator", false, []string{obx("151594", "18", "/min", first), obx("151586", "12", "/min", first)},
+			"OBX-3: not a code of a sign", "respiratory_rate_bpm:18", ""},
 	} {
 		s := serve(t, ingest.Config{}, hl7.Options{PulseAsHeartRate: tt.asRate})
 		for range 2 {
@@ -184,7 +206,8 @@ func TestSeveralSources(t *testing.T) {
 				t.Errorf("%s: answer\n%s", tt.name, got)
 			}
 		}
-		if got := strings.Join(s.all(t, "d"), "\n"); !strings.Contains(got, ","+tt.want+",gateway") || !strings.Contains(got, tt.atAnother) || (tt.atAnother == "") == strings.Contains(got, "\n") {
+		if got := strings.Join(s.all(t, "d"), "\n"); !strings.Contains(got, ","+tt.want+",gateway") ||
+			!strings.Contains(got, tt.atAnother) || (tt.atAnother == "") == strings.Contains(got, "\n") {
 			t.Errorf("%s: stored\n%s", tt.name, got)
 		}
 	}

@@ -148,7 +148,8 @@ func (m *Message) readHeader() (at uint8, err *rule) {
 			return 2, errSeparators
 		}
 	}
-	m.field, m.component, m.repetition, m.escape, m.sub = separators[0], separators[1], separators[2], separators[3], separators[4]
+	m.field, m.component, m.repetition, m.escape, m.sub = separators[0], separators[1], separators[2], separators[3],
+		separators[4]
 	m.split(&m.msh, header)
 	copy(m.msh[2:], m.msh[1:]) // MSH-1 is the separator
 	_, m.zone = cutOffset(m.part(m.msh[7], 1))
@@ -328,8 +329,8 @@ func (m *Message) Subject() (patient storage.Subject, named bool, err error) {
 	return patient, true, nil
 }
 
-// identifierOf returns the identifier in PID-3, or "" if there is none. It is unique only within an authority: without one
-// of the right authority, or with several, the patient is not known.
+// identifierOf returns the identifier in PID-3, or "" if there is none. It is unique only within an authority: without
+// one of the right authority, or with several, the patient is not known.
 func (m *Message) identifierOf(field []byte) (id string, err error) {
 	other := ""
 	for one := range bytes.SplitSeq(field, []byte{m.repetition}) {

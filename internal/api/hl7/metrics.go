@@ -59,10 +59,12 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	to := metrics.Sink(ch)
 	to.Gauge("pulsegate_mllp_connections", "Open connections of the MLLP listener.", float64(s.opt.Conns.Open()))
 	for code, n := range s.counters.acknowledged {
-		to.Counter("pulsegate_mllp_acknowledgements_total", "Acknowledged messages, by code in the original mode: AA, AE, AR.", float64(n.Load()), "code", code)
+		to.Counter("pulsegate_mllp_acknowledgements_total",
+			"Acknowledged messages, by code in the original mode: AA, AE, AR.", float64(n.Load()), "code", code)
 	}
 	for why, text := range endingTexts {
-		to.Counter("pulsegate_mllp_endings_total", "Connections that have ended, by reason.", float64(s.counters.endings[why].Load()), "reason", text)
+		to.Counter("pulsegate_mllp_endings_total", "Connections that have ended, by reason.",
+			float64(s.counters.endings[why].Load()), "reason", text)
 	}
 	s.counters.mu.Lock()
 	defer s.counters.mu.Unlock()
@@ -70,5 +72,7 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 		to.Counter("pulsegate_mllp_unknown_total",
 			"Messages without a code of a sign, of which everything was ignored, by sender.", float64(n), "sender", sender)
 	}
-	to.Counter("pulsegate_mllp_held_total", "Times that a connection was not read for a while, because a message could not be stored then.", float64(s.Held.Load()))
+	to.Counter("pulsegate_mllp_held_total",
+		"Times that a connection was not read for a while, because a message could not be stored then.",
+		float64(s.Held.Load()))
 }

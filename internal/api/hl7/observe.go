@@ -73,8 +73,9 @@ type decoder struct {
 	// Segments with bytes whose characters are not known. They reject all readings of the order, the readings of the
 	// order that inherit a device or a time, and the pending OBX. The segment is empty if there is none.
 	brokenOrder, brokenOrigin, brokenOBX location
-	rejections                           int            // of OBX
-	halves                               map[half][]int // positions of blood pressures of the last OBR that lack a sign, at most one of each source
+	rejections                           int // of OBX
+	// positions of blood pressures of the last OBR that lack a sign, at most one of each source
+	halves map[half][]int
 }
 
 // A component is a part of a device: an OBX of structure.
@@ -153,7 +154,8 @@ func (d *decoder) stops() error {
 
 // isName reports whether a text is the name of a segment.
 func isName(text string) bool {
-	return len(text) == 3 && text[0]-'A' <= 'Z'-'A' && isAlphanumeric(text[1]) && isAlphanumeric(text[2]) && text == strings.ToUpper(text)
+	return len(text) == 3 && text[0]-'A' <= 'Z'-'A' && isAlphanumeric(text[1]) && isAlphanumeric(text[2]) &&
+		text == strings.ToUpper(text)
 }
 
 // segment reads a segment.
@@ -243,7 +245,8 @@ func (d *decoder) close() {
 		return
 	}
 	sign, rank, at, err := d.sign(f[3])
-	if err == nil && at != 0 && !isChange(f[11]) { // a correction that disowns a value is about a stored one, and stays an error
+	// a correction that disowns a value is about a stored one, and stays an error
+	if err == nil && at != 0 && !isChange(f[11]) {
 		p.doubt = d.doubt(f[8])
 	}
 	leftOut := d.in.LeavesOut(p.doubt)
@@ -293,8 +296,8 @@ func halfOf(sign vitals.Sign, err error) int {
 	return 0
 }
 
-// add adds a place, and its reading unless the OBX is rejected. Rejected OBX beyond those that the answer names are only
-// counted, because a place takes up more memory than the shortest OBX.
+// add adds a place, and its reading unless the OBX is rejected. Rejected OBX beyond those that the answer names are
+// only counted, because a place takes up more memory than the shortest OBX.
 func (d *decoder) add(p *place, r *vitals.Reading) {
 	switch leftOut := d.in.LeavesOut(p.doubt); {
 	case d.counts:
@@ -376,8 +379,8 @@ func parent(path []byte) []byte {
 	return structural(path[:max(bytes.LastIndexByte(path, '.'), 0)])
 }
 
-// locate sets the device and the time of a reading, and adds to from what it inherits. It returns the field and the rule
-// that it breaks.
+// locate sets the device and the time of a reading, and adds to from what it inherits. It returns the field and the
+// rule that it breaks.
 func (d *decoder) locate(path []byte, from *origin, r *vitals.Reading) (at location, err error) {
 	inherits := len(from[theDevice].text) == 0 || len(from[theTime].text) == 0
 	for above := parent(path); len(above) > 0; above = parent(above) {
@@ -426,7 +429,10 @@ func (d *decoder) paired(path []byte, sign vitals.Sign, p *place, r *vitals.Read
 		waiting := d.halves[key]
 		n := slices.IndexFunc(waiting, ofSource)
 		if n < 0 { // no value of another source, unless one is generic
-			n = slices.IndexFunc(waiting, func(i int) bool { return p.rank == codes.Generic || d.places[i].rank == codes.Generic })
+			n = slices.IndexFunc(waiting, func(i int) bool {
+				return p.rank == codes.Generic ||
+					d.places[i].rank == codes.Generic
+			})
 		}
 		if n >= 0 {
 			value, _ := r.Values.Get(sign)

@@ -16,7 +16,8 @@ import (
 )
 
 // good is an OBX that is stored. Tests replace one of its fields.
-const good = `OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC|1.5.1.1|72|264864^MDC_DIM_BEAT_PER_MIN^MDC||N|||R|||20261122093000+0000||||d`
+const good = `OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC|1.5.1.1|72|264864^MDC_DIM_BEAT_PER_MIN^MDC||N|||R|||202611220930` +
+	`00+0000||||d`
 
 // with returns a segment with another field.
 func with(segment string, field int, text string) string {
@@ -27,7 +28,8 @@ func with(segment string, field int, text string) string {
 
 // An OBX that is rejected has an ERR segment with its place and the reason, and the others are stored.
 func TestRejectedOBX(t *testing.T) {
-	const code, kind, missing, internal = "103^Table value not found", "102^Data type error", "101^Required field missing", "207^Application internal error"
+	const code, kind, missing, internal = "103^Table value not found", "102^Data type error", "101^Required field missing",
+		"207^Application internal error"
 	for _, tt := range []struct {
 		name  string
 		field int
@@ -40,7 +42,8 @@ func TestRejectedOBX(t *testing.T) {
 		{"type", 2, "ST", "2|" + kind + "|OBX-2: not NM; only numbers are stored"},
 		{"no type", 2, "", "2|" + kind + "|OBX-2: not NM; only numbers are stored"},
 		{"no code", 3, "", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
-		{"code of no sign", 3, "150023^MDC_PRESS_BLD_NONINV_MEAN^MDC", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
+		{"code of no sign", 3, "150023^MDC_PRESS_BLD_NONINV_MEAN^MDC",
+			"3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
 		{"code without a system", 3, "147842", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
 		{"code of another system", 3, "147842^HR^99MNDRY", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
 		{"LOINC code as one of MDC", 3, "8867-4^^MDC", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
@@ -59,15 +62,19 @@ func TestRejectedOBX(t *testing.T) {
 		{"too fine", 5, "72.001", "5|" + internal + "|OBX-5: more than two decimals"},
 		{"zero", 5, "0", "5|" + internal + "|heart_rate_bpm: no signal"},
 		{"out of range", 5, "-100", "5|" + internal + "|heart_rate_bpm: outside the accepted range 20 to 300 /min"},
-		{"the mark of a value that is not available", 5, "8388607", "5|" + internal + "|heart_rate_bpm: outside the accepted range 20 to 300 /min"},
+		{"the mark of a value that is not available", 5, "8388607",
+			"5|" + internal + "|heart_rate_bpm: outside the accepted range 20 to 300 /min"},
 		{"huge", 5, strings.Repeat("9", 500), "5|" + internal + "|OBX-5: outside the accepted range"},
 		{"no unit", 6, "", "6|" + missing + "|OBX-6: missing: /min or MDC 264864 would do"},
 		{"another code of the unit", 6, "264672^MDC_DIM_PER_MIN^MDC^/min^^UCUM", ""},
-		{"unit of MDC", 6, "264608^MDC_DIM_PER_SEC^MDC", "6|" + code + "|OBX-6: not the unit of heart_rate_bpm: /min or MDC 264864 would do"},
+		{"unit of MDC", 6, "264608^MDC_DIM_PER_SEC^MDC",
+			"6|" + code + "|OBX-6: not the unit of heart_rate_bpm: /min or MDC 264864 would do"},
 		{"unit of UCUM", 6, "/s^^UCUM", "6|" + code + "|OBX-6: not the unit of heart_rate_bpm: /min or MDC 264864 would do"},
-		{"unit of another system", 6, "/min^^99X", "6|" + code + "|OBX-6: not the unit of heart_rate_bpm: /min or MDC 264864 would do"},
+		{"unit of another system", 6, "/min^^99X",
+			"6|" + code + "|OBX-6: not the unit of heart_rate_bpm: /min or MDC 264864 would do"},
 		{"everyday unit", 6, "bpm", ""},
-		{"two units", 6, "264864^^MDC^/s^^UCUM", "6|" + code + "|OBX-6: not the unit of heart_rate_bpm: /min or MDC 264864 would do"},
+		{"two units", 6, "264864^^MDC^/s^^UCUM",
+			"6|" + code + "|OBX-6: not the unit of heart_rate_bpm: /min or MDC 264864 would do"},
 		{"open brace", 6, "{beat/min", "6|" + code + "|OBX-6: not the unit of heart_rate_bpm: /min or MDC 264864 would do"},
 		{"no status", 11, "", "11|" + missing + "|OBX-11: missing"},
 		{"preliminary", 11, "P", "11|" + code + "|OBX-11: neither R nor F; other results are not stored"},
@@ -77,18 +84,23 @@ func TestRejectedOBX(t *testing.T) {
 		{"no time", 14, "yesterday", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
 		{"no such day", 14, "20260230093000+0000", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
 		{"leap second", 14, "20261122093060+0000", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
-		{"offset of three digits", 14, "20261122093000+000", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
+		{"offset of three digits", 14, "20261122093000+000",
+			"14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
 		{"no such offset", 14, "20261122093000+2400", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
-		{"no digits after the point", 14, "20261122093000.+0000", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
-		{"milliseconds without a point", 14, "20261122093000000+0000", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
+		{"no digits after the point", 14, "20261122093000.+0000",
+			"14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
+		{"milliseconds without a point", 14, "20261122093000000+0000",
+			"14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
 		{"minutes", 14, "202611220930+0000", "14|" + kind + "|OBX-14: coarser than a second; times are not guessed"},
 		{"days", 14, "20261122", "14|" + kind + "|OBX-14: coarser than a second; times are not guessed"},
 		{"four digits of a second", 14, "20261122093000.0009+0000", ""},
 		{"future", 14, "20261123093000+0000", "14|" + internal + "|OBX-14: more than 5m0s ahead of the server's clock"},
 		{"past", 14, "19691231235959+0000", "14|" + internal + "|OBX-14: before 1970"},
 		{"no device", 18, "", "18|" + missing + "|OBX-18: missing"},
-		{"a device with spaces", 18, "Room 4", "18|" + internal + "|OBX-18: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
-		{"half of a blood pressure", 3, "150022^MDC_PRESS_BLD_NONINV_DIA^MDC", "6|" + code + "|OBX-6: not the unit of diastolic_mmhg: mm[Hg] or MDC 266016 would do"},
+		{"a device with spaces", 18, "Room 4",
+			"18|" + internal + "|OBX-18: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
+		{"half of a blood pressure", 3, "150022^MDC_PRESS_BLD_NONINV_DIA^MDC",
+			"6|" + code + "|OBX-6: not the unit of diastolic_mmhg: mm[Hg] or MDC 266016 would do"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, ingest.Config{}, hl7.Options{})
@@ -116,20 +128,43 @@ func TestRejectedMessage(t *testing.T) {
 	for _, tt := range []struct {
 		name, message, want string
 	}{
-		{"nothing", "", "MSH|^~\\&|Pulsegate||||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1|100^Segment sequence error^HL70357|E||||the message does not begin with MSH\n"},
-		{"another segment", "FHS|^~\\&|", "MSH|^~\\&|Pulsegate||||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1|100^Segment sequence error^HL70357|E||||the message does not begin with MSH\n"},
-		{"a separator twice", "MSH|^~^&|a\n", "MSH|^~\\&|Pulsegate||||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1^2|102^Data type error^HL70357|E||||MSH-2: not four different separators\n"},
-		{"a long MSH-2", "MSH|^~\\&#+|a\n", "MSH|^~\\&|Pulsegate||a||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1^2|102^Data type error^HL70357|E||||MSH-2: not four different separators\n"},
-		{"message", strings.Replace(header, "ORU^R01^ORU_R01", "ADT^A08", 1), strings.Replace(ackHeader, "R01", "A08", 1) + reject + "9|200^Unsupported message type^HL70357|E||||MSH-9: not ORU with the event R01\n"},
-		{"event", strings.Replace(header, "ORU^R01^ORU_R01", "ORU^R40^ORU_R40", 1), strings.Replace(ackHeader, "R01", "R40", 1) + reject + "9|201^Unsupported event code^HL70357|E||||MSH-9: not ORU with the event R01\n"},
-		{"no control ID", strings.Replace(header, "MSGID1234", "", 1), strings.Replace(ackHeader, "MSGID1234", "", 1) + "MSA|AR|\nERR||MSH^1^10|101^Required field missing^HL70357|E||||MSH-10: missing\n"},
-		{"training", strings.Replace(header, "|P|", "|T|", 1), ackHeader + reject + "11|202^Unsupported processing id^HL70357|E||||MSH-11: not P; messages of trainings and tests are not stored\n"},
-		{"version", strings.Replace(header, "2.6", "3.0", 1), strings.Replace(ackHeader, "2.6", "3.0", 1) + reject + "12|203^Unsupported version id^HL70357|E||||MSH-12: not a version of HL7 v2\n"},
-		{"character set", strings.Replace(header, "AL|||||IHE", "AL||8859/16|||IHE", 1), strings.TrimSuffix(ackHeader, "\n") + "||||||8859/16\n" + reject + "18|103^Table value not found^HL70357|E||||MSH-18: neither ASCII, UNICODE UTF-8 nor 8859/1 to 8859/15; other character sets are not read\n"},
-		{"not UTF-8", strings.Replace(header, "MSGID1234", "M\xfc", 1), strings.ReplaceAll(ackHeader, "MSGID1234", "M?") + "MSA|AR|M?\nERR||MSH^1^10|102^Data type error^HL70357|E||||MSH-10: not UTF-8, and MSH-18 is not one of 8859/1 to 8859/15\n"},
-		{"two messages", header + good + "\n" + header, ackHeader + "MSA|AR|MSGID1234\nERR||MSH^2|100^Segment sequence error^HL70357|E||||a second message\n"},
-		{"a segment without a name", header + good + "\nobx|2", ackHeader + "MSA|AR|MSGID1234\nERR|||100^Segment sequence error^HL70357|E||||segment 3 has no name\n"},
-		{"too many readings", header + strings.Repeat(good+"\n", 4), ackHeader + "MSA|AR|MSGID1234\nERR|||207^Application internal error^HL70357|E||||The body is too large: A batch may have 3 readings.\n"},
+		{"nothing", "",
+			"MSH|^~\\&|Pulsegate||||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1|100^Segment sequence " +
+				"error^HL70357|E||||the message does not begin with MSH\n"},
+		{"another segment", "FHS|^~\\&|",
+			"MSH|^~\\&|Pulsegate||||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1|100^Segment sequence " +
+				"error^HL70357|E||||the message does not begin with MSH\n"},
+		{"a separator twice", "MSH|^~^&|a\n",
+			"MSH|^~\\&|Pulsegate||||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1^2|102^Data type " +
+				"error^HL70357|E||||MSH-2: not four different separators\n"},
+		{"a long MSH-2", "MSH|^~\\&#+|a\n",
+			"MSH|^~\\&|Pulsegate||a||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1^2|102^Data type " +
+				"error^HL70357|E||||MSH-2: not four different separators\n"},
+		{"message", strings.Replace(header, "ORU^R01^ORU_R01", "ADT^A08", 1), strings.Replace(ackHeader, "R01", "A08", 1) +
+			reject + "9|200^Unsupported message type^HL70357|E||||MSH-9: not ORU with the event R01\n"},
+		{"event", strings.Replace(header, "ORU^R01^ORU_R01", "ORU^R40^ORU_R40", 1), strings.Replace(ackHeader, "R01", "R40",
+			1) + reject + "9|201^Unsupported event code^HL70357|E||||MSH-9: not ORU with the event R01\n"},
+		{"no control ID", strings.Replace(header, "MSGID1234", "", 1), strings.Replace(ackHeader, "MSGID1234", "", 1) +
+			"MSA|AR|\nERR||MSH^1^10|101^Required field missing^HL70357|E||||MSH-10: missing\n"},
+		{"training", strings.Replace(header, "|P|", "|T|", 1), ackHeader + reject +
+			"11|202^Unsupported processing id^HL70357|E||||MSH-11: not P; messages of trainings and tests are not stored\n"},
+		{"version", strings.Replace(header, "2.6", "3.0", 1), strings.Replace(ackHeader, "2.6", "3.0", 1) + reject +
+			"12|203^Unsupported version id^HL70357|E||||MSH-12: not a version of HL7 v2\n"},
+		{"character set", strings.Replace(header, "AL|||||IHE", "AL||8859/16|||IHE", 1), strings.TrimSuffix(ackHeader, "\n") +
+			"||||||8859/16\n" + reject +
+			"18|103^Table value not found^HL70357|E||||MSH-18: neither ASCII, UNICODE UTF-8 nor 8859/1 to 8859/15; other " +
+			"character sets are not read\n"},
+		{"not UTF-8", strings.Replace(header, "MSGID1234", "M\xfc", 1), strings.ReplaceAll(ackHeader, "MSGID1234", "M?") +
+			"MSA|AR|M?\nERR||MSH^1^10|102^Data type error^HL70357|E||||MSH-10: not UTF-8, and MSH-18 is not one of 8859/1 " +
+			"to 8859/15\n"},
+		{"two messages", header + good + "\n" + header,
+			ackHeader + "MSA|AR|MSGID1234\nERR||MSH^2|100^Segment sequence error^HL70357|E||||a second message\n"},
+		{"a segment without a name", header + good + "\nobx|2",
+			ackHeader + "MSA|AR|MSGID1234\nERR|||100^Segment sequence error^HL70357|E||||segment 3 has no name\n"},
+		{"too many readings", header + strings.Repeat(good+"\n", 4),
+			ackHeader +
+				"MSA|AR|MSGID1234\nERR|||207^Application internal error^HL70357|E||||The body is too large: A batch may have 3 " +
+				"readings.\n"},
 		{"the server ends", header + good, ""}, // it may be stored later
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -153,7 +188,8 @@ func TestPressures(t *testing.T) {
 	diastolic := `OBX|2|NM|150022^^MDC|1.1.1.2|80|266016^^MDC|||||R|||20261122093000+0000||||d`
 	single := func(ordinal string) string {
 		lacks := map[string]string{"1": "diastolic_mmhg", "2": "systolic_mmhg"}[ordinal]
-		return "ERR||OBX^" + ordinal + "|207^Application internal error^HL70357|E||||" + lacks + ": systolic and diastolic go together\n"
+		return "ERR||OBX^" + ordinal + "|207^Application internal error^HL70357|E||||" + lacks +
+			": systolic and diastolic go together\n"
 	}
 	for _, tt := range []struct {
 		name     string
@@ -169,10 +205,13 @@ func TestPressures(t *testing.T) {
 		{"of two times", []string{systolic, with(diastolic, 14, "20261122093001+0000")}, single("1") + single("2")},
 		{"of two devices", []string{systolic, with(diastolic, 18, "e")}, single("1") + single("2")},
 		{"of two orders", []string{systolic, order + diastolic}, single("1") + single("2")},
-		{"one rejected", []string{systolic, with(diastolic, 5, "low")}, single("1") + "ERR||OBX^2^5|102^Data type error^HL70357|E||||OBX-5: not a number\n"},
-		{"order of values", []string{with(systolic, 5, "70"), diastolic}, "ERR||OBX^1^5|207^Application internal error^HL70357|E||||systolic_mmhg: systolic is not above diastolic\n" +
-			"ERR||OBX^2|207^Application internal error^HL70357|E||||systolic_mmhg: systolic is not above diastolic\n"},
-		{"one twice", []string{systolic, with(systolic, 5, "130"), diastolic}, strings.Replace(single("1"), "OBX^1", "OBX^2", 1)},
+		{"one rejected", []string{systolic, with(diastolic, 5, "low")},
+			single("1") + "ERR||OBX^2^5|102^Data type error^HL70357|E||||OBX-5: not a number\n"},
+		{"order of values", []string{with(systolic, 5, "70"), diastolic},
+			"ERR||OBX^1^5|207^Application internal error^HL70357|E||||systolic_mmhg: systolic is not above diastolic\n" +
+				"ERR||OBX^2|207^Application internal error^HL70357|E||||systolic_mmhg: systolic is not above diastolic\n"},
+		{"one twice", []string{systolic, with(systolic, 5, "130"), diastolic},
+			strings.Replace(single("1"), "OBX^1", "OBX^2", 1)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, ingest.Config{}, hl7.Options{})
@@ -183,7 +222,8 @@ func TestPressures(t *testing.T) {
 			if got := s.send(header + strings.Join(tt.segments, "\n")); got != want {
 				t.Errorf("answer\n%swant\n%s", got, want)
 			}
-			if got := strings.Join(s.all(t, "d"), ""); strings.Contains(got, "systolic_mmhg:120,diastolic_mmhg:80") != (tt.want == "" || tt.name == "one twice") {
+			if got := strings.Join(s.all(t, "d"), ""); strings.Contains(got, "systolic_mmhg:120,diastolic_mmhg:80") !=
+				(tt.want == "" || tt.name == "one twice") {
 				t.Errorf("stored %q", got)
 			}
 		})
@@ -192,11 +232,13 @@ func TestPressures(t *testing.T) {
 
 // A change of what was sent before is rejected although it has no value: a stored reading never changes.
 func TestChanges(t *testing.T) {
-	for status, stored := range map[string]bool{"C": false, "D": false, "U": false, "W": false, "X": true, "R": true, "": true} {
+	for status, stored := range map[string]bool{"C": false, "D": false, "U": false, "W": false, "X": true,
+		"R": true, "": true} {
 		s := serve(t, ingest.Config{}, hl7.Options{})
 		want := "MSA|AA|MSGID1234\n"
 		if !stored {
-			want = "MSA|AE|MSGID1234\nERR||OBX^1^11|103^Table value not found^HL70357|E||||OBX-11: neither R nor F; other results are not stored\n"
+			want = "MSA|AE|MSGID1234\nERR||OBX^1^11|103^Table value not found^HL70357|E||||OBX-11: neither R nor F; other " +
+				"results are not stored\n"
 		}
 		if got := s.send(header + with(with(good, 5, ""), 11, status)); got != ackHeader+want {
 			t.Errorf("%q: answer\n%swant\n%s", status, got, ackHeader+want)
@@ -219,20 +261,24 @@ func TestInheritance(t *testing.T) {
 	}{
 		{"system", []string{structure("1.0.0.0", at1, "a"), value}, "a 2026-11-22T09:00:01"},
 		{"system without zeros", []string{structure("1", at1, "a"), value}, "a 2026-11-22T09:00:01"},
-		{"channel before system", []string{structure("1.2.3.0", at2, ""), structure("1.0.0.0", at1, "a"), value}, "a 2026-11-22T09:00:02"},
+		{"channel before system", []string{structure("1.2.3.0", at2, ""), structure("1.0.0.0", at1, "a"), value},
+			"a 2026-11-22T09:00:02"},
 		{"its own first", []string{structure("1", at1, "a"), with(with(value, 14, at2), 18, "b")}, "b 2026-11-22T09:00:02"},
-		{"order last", []string{"OBR|1||||||" + at2, "PRT|1|||||||||c", structure("1", at1, ""), value}, "c 2026-11-22T09:00:01"},
+		{"order last", []string{"OBR|1||||||" + at2, "PRT|1|||||||||c", structure("1", at1, ""), value},
+			"c 2026-11-22T09:00:01"},
 		{"another channel", []string{structure("1.2.4.0", at1, "a"), value}, noTime},
 		{"another system", []string{structure("11", at1, "a"), value}, noTime},
 		{"a value's", []string{with(good, 4, "1.2.3.0"), value}, noTime},
 		{"another order", []string{structure("1", at1, "a"), "OBR|2||||||" + at2, value}, noDevice},
-		{"another patient", []string{"OBR|1||||||" + at1, structure("1", at1, "a"), patient + "PRT|1|||||||||c", value}, noTime},
+		{"another patient", []string{"OBR|1||||||" + at1, structure("1", at1, "a"), patient + "PRT|1|||||||||c", value},
+			noTime},
 		{"a PRT of the OBX before", []string{"OBR|1||||||" + at1, good, "PRT|1|||||||||c", value}, noDevice},
 		{"too deep", []string{structure("1", at1, "a"), with(value, 4, strings.Repeat("1.", 9)+"1")}, noTime},
 	} {
 		s := serve(t, ingest.Config{}, hl7.Options{})
 		answer := s.send(header + strings.Join(tt.segments, "\n"))
-		if got := answer + strings.Join(s.all(t, "a", "b", "c"), "\n"); !strings.Contains(got, tt.want) || strings.Contains(answer, "MSA|AA") == strings.Contains(tt.want, "OBX") {
+		if got := answer + strings.Join(s.all(t, "a", "b", "c"), "\n"); !strings.Contains(got, tt.want) ||
+			strings.Contains(answer, "MSA|AA") == strings.Contains(tt.want, "OBX") {
 			t.Errorf("%s:\n%s\nwant %s", tt.name, got, tt.want)
 		}
 	}
@@ -242,7 +288,8 @@ func TestInheritance(t *testing.T) {
 func TestManyStructures(t *testing.T) {
 	for n, want := range map[int]string{
 		4096: ackHeader + "MSA|AA|MSGID1234\n",
-		5000: ackHeader + "MSA|AR|MSGID1234\nERR||OBX^4097^4|207^Application internal error^HL70357|E||||OBX-4: more than 4096 structures\n",
+		5000: ackHeader +
+			"MSA|AR|MSGID1234\nERR||OBX^4097^4|207^Application internal error^HL70357|E||||OBX-4: more than 4096 structures\n",
 	} {
 		message := strings.Builder{}
 		message.WriteString(header)
@@ -263,7 +310,9 @@ func TestManyStructures(t *testing.T) {
 func TestConflict(t *testing.T) {
 	s := serve(t, ingest.Config{}, hl7.Options{})
 	s.send(header + good)
-	want := ackHeader + "MSA|AE|MSGID1234\nERR||OBX^2^5|205^Duplicate key identifier^HL70357|E||||heart_rate_bpm: contradicts the stored value\n"
+	want := ackHeader +
+		"MSA|AE|MSGID1234\nERR||OBX^2^5|205^Duplicate key identifier^HL70357|E||||heart_rate_bpm: contradicts the " +
+		"stored value\n"
 	if got := s.send(header + with(good, 14, "20261122093001+0000") + "\n" + with(good, 5, "73")); got != want {
 		t.Errorf("answer\n%swant\n%s", got, want)
 	}
@@ -283,9 +332,11 @@ func TestIgnoreUnknown(t *testing.T) {
 
 // An OBX with the code of a sign and another code is rejected, not left out.
 func TestHalfKnown(t *testing.T) {
-	for _, codes := range []string{"8867-4^^LN^150023^^MDC", "150023^^MDC^8867-4^^LN", "8867-4^^LN^69965^^MDC", "69965^^MDC^8867-4^^LN"} {
+	for _, codes := range []string{"8867-4^^LN^150023^^MDC", "150023^^MDC^8867-4^^LN", "8867-4^^LN^69965^^MDC",
+		"69965^^MDC^8867-4^^LN"} {
 		s := serve(t, ingest.Config{}, hl7.Options{IgnoreUnknown: true})
-		want := ackHeader + "MSA|AE|MSGID1234\nERR||OBX^1^3|103^Table value not found^HL70357|E||||OBX-3: the codes are of different signs\n"
+		want := ackHeader +
+			"MSA|AE|MSGID1234\nERR||OBX^1^3|103^Table value not found^HL70357|E||||OBX-3: the codes are of different signs\n"
 		if got := s.send(header + with(good, 3, codes)); got != want {
 			t.Errorf("%s: answer\n%swant\n%s", codes, got, want)
 		}
@@ -297,7 +348,8 @@ func TestZones(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	try(t, err)
 	unzoned := strings.Replace(header, "+0000|", "|", 1)
-	const skipped, twice = "OBX-14: the zone has no such time: its clock was put forward", "OBX-14: the zone has this time twice: its clock was put back"
+	const skipped, twice = "OBX-14: the zone has no such time: its clock was put forward",
+		"OBX-14: the zone has this time twice: its clock was put back"
 	for _, tt := range []struct {
 		name, header string
 		zone         *time.Location
@@ -326,7 +378,8 @@ func TestZones(t *testing.T) {
 func serveSigns(t *testing.T, s *service) *service {
 	t.Helper()
 	var err error
-	s.core, err = ingest.New(s.Memory, problem.New(), ingest.Config{Now: func() time.Time { return receivedAt }, Limits: s.Signs().DefaultLimits()})
+	s.core, err = ingest.New(s.Memory, problem.New(), ingest.Config{Now: func() time.Time { return receivedAt },
+		Limits: s.Signs().DefaultLimits()})
 	try(t, err)
 	t.Cleanup(func() { _ = s.core.Close(context.Background()) })
 	return s
@@ -335,10 +388,12 @@ func serveSigns(t *testing.T, s *service) *service {
 // An own sign has LOINC codes. A general code is that of the first sign that has it.
 func TestOwnSigns(t *testing.T) {
 	s := serve(t, ingest.Config{}, hl7.Options{})
-	own := vitals.Definition{Field: "fev1_l", Label: "FEV1", Unit: "L", Decimals: 2, LOINC: []string{"20150-9", "8867-4"}, Accepted: vitals.Range{Min: 50, Max: 12_00}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
+	own := vitals.Definition{Field: "fev1_l", Label: "FEV1", Unit: "L", Decimals: 2, LOINC: []string{"20150-9", "8867-4"},
+		Accepted: vitals.Range{Min: 50, Max: 12_00}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
 	try(t, s.Signs().Define([]vitals.Definition{own}))
 	s = serveSigns(t, s)
-	message := header + with(with(with(good, 3, "20150-9^^LN"), 5, "3.25"), 6, "L^^UCUM") + "\n" + with(with(good, 3, "8867-4^^LN"), 6, "/min")
+	message := header + with(with(with(good, 3, "20150-9^^LN"), 5, "3.25"), 6, "L^^UCUM") + "\n" +
+		with(with(good, 3, "8867-4^^LN"), 6, "/min")
 	if got := s.send(message); got != ackHeader+"MSA|AA|MSGID1234\n" {
 		t.Error(got)
 	}
@@ -352,7 +407,9 @@ func TestOrigin(t *testing.T) {
 	s := serve(t, ingest.Config{}, hl7.Options{})
 	s.origin.Device, _ = vitals.ParseName("bed-4")
 	s.origin.Gateway, _ = vitals.ParseName("ward-2")
-	want := ackHeader + "MSA|AE|MSGID1234\nERR||OBX^2^18|207^Application internal error^HL70357|E||||OBX-18: not the one of the topic or of the credentials\n"
+	want := ackHeader +
+		"MSA|AE|MSGID1234\nERR||OBX^2^18|207^Application internal error^HL70357|E||||OBX-18: not the one of the topic or " +
+		"of the credentials\n"
 	if got := s.send(header + with(good, 18, "") + "\n" + good); got != want {
 		t.Errorf("answer\n%swant\n%s", got, want)
 	}
@@ -385,19 +442,28 @@ func TestPatients(t *testing.T) {
 		{"an authority by its universal ID", "1.2.3", "PID|||1^^^H&1.2.4&ISO~a-1^^^H&1.2.3&ISO\n" + good, "d a-1", ""},
 		{"an authority by its name", "H & H", "PID|||1^^^I&1.2.3&ISO~a-1^^^H \\T\\ H&1.2.3&ISO\n" + good, "d a-1", ""},
 		{"two authorities of one patient", "H", "PID|||1^^^I~a-1^^^H\nPID|||a-1^^^H~2^^^J\n" + good, "d a-1", ""},
-		{"two patients of another authority", "H", "PID|||1^^^I\nPID|||2^^^I\n" + good, "", refused + "the message has several patients\n"},
+		{"two patients of another authority", "H", "PID|||1^^^I\nPID|||2^^^I\n" + good, "",
+			refused + "the message has several patients\n"},
 		{"the same again", "Imaginary Hospital", patient + patient + good, "d 789567", ""},
-		{"several patients", "Imaginary Hospital", patient + "PID|||2\n" + good, "", refused + "the message has several patients\n"},
-		{"one, and then one without an identifier", "Imaginary Hospital", patient + "PID|||^^^Hospital^PI\n" + good, "", refused + "the message has several patients\n"},
-		{"one without an identifier, and then one", "Imaginary Hospital", "PID|||\n" + patient + good, "", refused + "the message has several patients\n"},
-		{"not an identifier of Pulsegate", "", "PID|||K.-L. Doe\n" + good, "", refused + "not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot\n"},
-		{"assigned to another one", "", "PID|||other\n" + strings.ReplaceAll(good, "||||d", "||||worn"), "", refused + "not the patient to whom the device was assigned at that time\n"},
+		{"several patients", "Imaginary Hospital", patient + "PID|||2\n" + good, "",
+			refused + "the message has several patients\n"},
+		{"one, and then one without an identifier", "Imaginary Hospital", patient + "PID|||^^^Hospital^PI\n" + good, "",
+			refused + "the message has several patients\n"},
+		{"one without an identifier, and then one", "Imaginary Hospital", "PID|||\n" + patient + good, "",
+			refused + "the message has several patients\n"},
+		{"not an identifier of Pulsegate", "", "PID|||K.-L. Doe\n" + good, "",
+			refused + "not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot\n"},
+		{"assigned to another one", "", "PID|||other\n" + strings.ReplaceAll(good, "||||d", "||||worn"), "",
+			refused + "not the patient to whom the device was assigned at that time\n"},
 		{"deleted", "", "PID|||\"\"\n" + good, "", ""},
-		{"nobody wears a device that was assigned by hand", "", "PID|||\"\"^^^H\n" + strings.ReplaceAll(good, "||||d", "||||worn"), "", ""},
-		{"a rejected reading", "Imaginary Hospital", patient + with(good, 5, "high"), "", "ERR||OBX^1^5|102^Data type error^HL70357|E||||OBX-5: not a number\n"},
+		{"nobody wears a device that was assigned by hand", "", "PID|||\"\"^^^H\n" + strings.ReplaceAll(good, "||||d",
+			"||||worn"), "", ""},
+		{"a rejected reading", "Imaginary Hospital", patient + with(good, 5, "high"), "",
+			"ERR||OBX^1^5|102^Data type error^HL70357|E||||OBX-5: not a number\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := serve(t, ingest.Config{}, hl7.Options{Authority: tt.authority, Patients: hl7.Patients{Assign: true, Back: 24 * time.Hour}})
+			s := serve(t, ingest.Config{},
+				hl7.Options{Authority: tt.authority, Patients: hl7.Patients{Assign: true, Back: 24 * time.Hour}})
 			worn := storage.Assignment{Subject: "somebody", ToUnixMs: storage.OpenEnd}
 			worn.Device, _ = vitals.ParseName("worn")
 			try(t, s.Assign(t.Context(), worn))
@@ -427,7 +493,8 @@ func TestPatients(t *testing.T) {
 func TestManyRejected(t *testing.T) {
 	s := serve(t, ingest.Config{MaxReadings: 2000}, hl7.Options{})
 	got := s.send(header + strings.Repeat(with(good, 2, "ST")+"\n", 1234))
-	if n := strings.Count(got, "\nERR|"); n != 1001 || !strings.HasSuffix(got, "ERR|||207^Application internal error^HL70357|E||||234 further OBX were rejected\n") {
+	if n := strings.Count(got, "\nERR|"); n != 1001 ||
+		!strings.HasSuffix(got, "ERR|||207^Application internal error^HL70357|E||||234 further OBX were rejected\n") {
 		t.Errorf("%d ERR; %s", n, got[len(got)-200:])
 	}
 }
@@ -436,7 +503,8 @@ func TestManyRejected(t *testing.T) {
 func TestManyLeftOut(t *testing.T) {
 	s := serve(t, ingest.Config{MaxReadings: 2000}, hl7.Options{})
 	left := strings.Repeat(with(with(good, 8, "INV"), 14, "never")+"\n", 1234)
-	if got, want := s.send(header+left+with(good, 2, "ST")), "ERR||OBX^1235^2|"; !strings.Contains(got, "MSA|AE|") || !strings.Contains(got, want) || strings.Contains(got, "further") {
+	if got, want := s.send(header+left+with(good, 2, "ST")), "ERR||OBX^1235^2|"; !strings.Contains(got, "MSA|AE|") ||
+		!strings.Contains(got, want) || strings.Contains(got, "further") {
 		t.Errorf("answer\n%swant AE with %s", got, want)
 	}
 	if got := s.send(header + left); !strings.Contains(got, "MSA|AA|") {
@@ -447,7 +515,8 @@ func TestManyLeftOut(t *testing.T) {
 // What a reason has of the message's separators is escaped.
 func TestEscapedAnswer(t *testing.T) {
 	s := serve(t, ingest.Config{}, hl7.Options{})
-	if got := s.send(strings.ReplaceAll(header+with(good, 2, "ST"), "|", ";")); !strings.HasSuffix(got, `;OBX-2: not NM\F\ only numbers are stored`+"\n") {
+	if got := s.send(strings.ReplaceAll(header+with(good, 2, "ST"), "|", ";")); !strings.HasSuffix(got,
+		`;OBX-2: not NM\F\ only numbers are stored`+"\n") {
 		t.Errorf("%q", got)
 	}
 }

@@ -213,7 +213,8 @@ func (c *client) next() string {
 		return fmt.Sprintf("not a frame: %q %q %v", text, b, err)
 	}
 	segments := strings.Split(strings.TrimSuffix(text[1:], "\r\x1c"), "\r")
-	if len(segments) < 2 || len(segments[0]) < 8 || !strings.HasPrefix(segments[0], "MSH") || !strings.HasPrefix(segments[1], "MSA"+segments[0][3:4]) {
+	if len(segments) < 2 || len(segments[0]) < 8 || !strings.HasPrefix(segments[0], "MSH") ||
+		!strings.HasPrefix(segments[1], "MSA"+segments[0][3:4]) {
 		return fmt.Sprintf("not an answer: %q", text)
 	}
 	separator := segments[0][3:4] // that of the message
@@ -233,14 +234,15 @@ func (c *client) want(answers ...string) {
 	}
 }
 
-// heartRate returns a message, in a frame, with a heart rate that was measured so many seconds after a time. Its control
-// ID is that number.
+// heartRate returns a message, in a frame, with a heart rate that was measured so many seconds after a time. Its
+// control ID is that number.
 func heartRate(second, bpm int) string { return framed(observation(second, bpm, "")) }
 
 func observation(second, bpm int, patient string) string {
 	at := time.Date(2026, 11, 20, 10, 0, second, 0, time.UTC).Format("20060102150405")
 	return fmt.Sprintf("MSH|^~\\&|||||||ORU^R01^ORU_R01|%d|P|2.6\rPID|||%s\rOBR|1||||||%s+0000\r"+
-		"OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC||%d|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||||||d\r", second, patient, at, bpm)
+		"OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC||%d|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||||||d\r", second,
+		patient, at, bpm)
 }
 
 func framed(message string) string { return "\x0b" + message + "\x1c\r" }
@@ -273,29 +275,44 @@ func TestAttacks(t *testing.T) {
 		counted  []string
 	}{
 		{"a message", heartRate(1, 72), []string{"AA 1"}, []string{"acknowledgements AA 1", "endings client 1"}},
-		{"many at once", heartRate(1, 72) + heartRate(2, 72) + heartRate(3, 72), []string{"AA 1", "AA 2", "AA 3"}, []string{"acknowledgements AA 3", "endings client 1"}},
-		{"a message twice", heartRate(1, 72) + heartRate(1, 72), []string{"AA 1", "AA 1"}, []string{"acknowledgements AA 2", "endings client 1"}},
-		{"a contradiction", heartRate(1, 72) + heartRate(1, 73), []string{"AA 1", "AE 1, heart_rate_bpm: contradicts the stored value"},
+		{"many at once", heartRate(1, 72) + heartRate(2, 72) + heartRate(3, 72), []string{"AA 1", "AA 2", "AA 3"},
+			[]string{"acknowledgements AA 3", "endings client 1"}},
+		{"a message twice", heartRate(1, 72) + heartRate(1, 72), []string{"AA 1", "AA 1"},
+			[]string{"acknowledgements AA 2", "endings client 1"}},
+		{"a contradiction", heartRate(1, 72) + heartRate(1, 73),
+			[]string{"AA 1", "AE 1, heart_rate_bpm: contradicts the stored value"},
 			[]string{"acknowledgements AA 1", "acknowledgements AE 1", "endings client 1"}},
 		{"nothing", "", nil, []string{"endings client 1"}},
-		{"an empty message", framed(""), []string{"AR , the message does not begin with MSH"}, []string{"acknowledgements AR 1", "endings client 1"}},
-		{"no message of HL7", framed("GET / HTTP/1.1\r\n\r\n") + heartRate(1, 72), []string{"AR , the message does not begin with MSH", "AA 1"},
+		{"an empty message", framed(""), []string{"AR , the message does not begin with MSH"},
+			[]string{"acknowledgements AR 1", "endings client 1"}},
+		{"no message of HL7", framed("GET / HTTP/1.1\r\n\r\n") + heartRate(1, 72),
+			[]string{"AR , the message does not begin with MSH", "AA 1"},
 			[]string{"acknowledgements AA 1", "acknowledgements AR 1", "endings client 1"}},
 		{"no frame", observation(1, 72, ""), []string{"closed"}, []string{"endings framing 1"}},
 		{"HTTP", "POST /v1/readings HTTP/1.1\r\n\r\n", []string{"closed"}, []string{"endings framing 1"}},
 		{"no end block", "\x0b" + observation(1, 72, ""), nil, []string{"endings framing 1"}},
-		{"no end block before the next message", "\x0b" + observation(1, 72, "") + heartRate(2, 72), []string{"closed"}, []string{"endings framing 1"}},
-		{"no carriage return after the end block", "\x0b" + observation(1, 72, "") + "\x1c" + heartRate(2, 72), []string{"closed"}, []string{"endings framing 1"}},
-		{"a nested start block", "\x0bMSH\x0b" + observation(1, 72, "") + "\x1c\r", []string{"closed"}, []string{"endings framing 1"}},
+		{"no end block before the next message", "\x0b" + observation(1, 72, "") + heartRate(2, 72), []string{"closed"},
+			[]string{"endings framing 1"}},
+		{"no carriage return after the end block", "\x0b" + observation(1, 72, "") + "\x1c" + heartRate(2, 72),
+			[]string{"closed"}, []string{"endings framing 1"}},
+		{"a nested start block", "\x0bMSH\x0b" + observation(1, 72, "") + "\x1c\r", []string{"closed"},
+			[]string{"endings framing 1"}},
 		{"a nested frame", framed(framed(observation(1, 72, ""))), []string{"closed"}, []string{"endings framing 1"}},
-		{"bytes between two messages", heartRate(1, 72) + "\x00" + heartRate(2, 72), []string{"AA 1", "closed"}, []string{"acknowledgements AA 1", "endings framing 1"}},
-		{"line breaks between two messages", "\r\n" + heartRate(1, 72) + "\r\n\r\n" + heartRate(2, 72), []string{"AA 1", "AA 2"}, []string{"acknowledgements AA 2", "endings client 1"}},
-		{"endless line breaks", strings.Repeat("\r", 20) + heartRate(1, 72), []string{"closed"}, []string{"endings framing 1"}},
-		{"a giant segment", framed(observation(1, 72, "")+"NTE|"+long) + heartRate(2, 72), []string{"AR 1, The body is too large: A message may have 16384 bytes.", "AA 2"},
+		{"bytes between two messages", heartRate(1, 72) + "\x00" + heartRate(2, 72), []string{"AA 1", "closed"},
+			[]string{"acknowledgements AA 1", "endings framing 1"}},
+		{"line breaks between two messages", "\r\n" + heartRate(1, 72) + "\r\n\r\n" + heartRate(2, 72),
+			[]string{"AA 1", "AA 2"}, []string{"acknowledgements AA 2", "endings client 1"}},
+		{"endless line breaks", strings.Repeat("\r", 20) + heartRate(1, 72), []string{"closed"},
+			[]string{"endings framing 1"}},
+		{"a giant segment", framed(observation(1, 72, "")+"NTE|"+long) + heartRate(2, 72),
+			[]string{"AR 1, The body is too large: A message may have 16384 bytes.", "AA 2"},
 			[]string{"acknowledgements AA 1", "acknowledgements AR 1", "endings client 1"}},
-		{"a giant header", framed("MSH|^~\\&|" + long[:10_000]), []string{"AR , longer than 4096 bytes"}, []string{"acknowledgements AR 1", "endings client 1"}},
-		{"a frame in an escape sequence", framed(strings.Replace(observation(1, 72, ""), "|2.6", `|2.\X1C0D0B\6`, 1)) + framed(strings.Replace(observation(2, 72, ""), "R01^", `\X1C0D\^`, 1)),
-			[]string{"AA 1", "AR 2, MSH-9: not ORU with the event R01"}, []string{"acknowledgements AA 1", "acknowledgements AR 1", "endings client 1"}},
+		{"a giant header", framed("MSH|^~\\&|" + long[:10_000]), []string{"AR , longer than 4096 bytes"},
+			[]string{"acknowledgements AR 1", "endings client 1"}},
+		{"a frame in an escape sequence", framed(strings.Replace(observation(1, 72, ""), "|2.6", `|2.\X1C0D0B\6`, 1)) +
+			framed(strings.Replace(observation(2, 72, ""), "R01^", `\X1C0D\^`, 1)),
+			[]string{"AA 1", "AR 2, MSH-9: not ORU with the event R01"},
+			[]string{"acknowledgements AA 1", "acknowledgements AR 1", "endings client 1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -405,7 +422,8 @@ func TestStoreFails(t *testing.T) {
 func TestQueueFull(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s := start(t, config{ingest: ingest.Config{MaxQueued: 1}, before: func() error { once.Do(func() { close(began); <-release }); return nil }})
+	s := start(t, config{ingest: ingest.Config{MaxQueued: 1},
+		before: func() error { once.Do(func() { close(began); <-release }); return nil }})
 	first, second, third := s.dial(t), s.dial(t), s.dial(t)
 	first.send(heartRate(1, 72))
 	<-began
@@ -433,7 +451,8 @@ func TestQueueFull(t *testing.T) {
 
 // Messages for which there is no memory wait for it, and those that wait for too long end their connection.
 func TestMemory(t *testing.T) {
-	s := start(t, config{ingest: ingest.Config{MaxBodyBytes: 40 << 10, MaxBatchBytes: 10 << 10}, opt: hl7.ServerOptions{Options: front.Options{Holders: new(share.Holders)}}})
+	s := start(t, config{ingest: ingest.Config{MaxBodyBytes: 40 << 10, MaxBatchBytes: 10 << 10},
+		opt: hl7.ServerOptions{Options: front.Options{Holders: new(share.Holders)}}})
 	var all []*client
 	for range 10 {
 		c := s.dial(t)
@@ -478,8 +497,8 @@ func TestGuests(t *testing.T) {
 	s.wantFigures(t, "acknowledgements AA 3", "endings busy 1", "endings client 1")
 }
 
-// Connections that have been idle for a second give way to others of their address, which may try again. Neither these nor
-// those that an address keeps opening shut out another address.
+// Connections that have been idle for a second give way to others of their address, which may try again. Neither these
+// nor those that an address keeps opening shut out another address.
 func TestFairConnections(t *testing.T) {
 	const bound = 8
 	conns, idle := &share.Conns{Max: bound, MaxGuests: 2, Holders: new(share.Holders)}, new(listen.Idle)
@@ -502,8 +521,8 @@ func TestFairConnections(t *testing.T) {
 	})
 }
 
-// A monitor that sends as fast as it can, with long messages, on as many connections as its address may have, does not keep
-// the server from a quiet one, whose messages are all acknowledged.
+// A monitor that sends as fast as it can, with long messages, on as many connections as its address may have, does not
+// keep the server from a quiet one, whose messages are all acknowledged.
 func TestGreedyMonitor(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there is one loopback address")
@@ -511,7 +530,8 @@ func TestGreedyMonitor(t *testing.T) {
 	holders := new(share.Holders)
 	s := start(t, config{
 		ingest: ingest.Config{MaxQueued: 1000, MaxBodyBytes: 1 << 20, MaxBatchBytes: 256 << 10, Holders: holders},
-		opt:    hl7.ServerOptions{Options: front.Options{Conns: &share.Conns{Max: 8, MaxGuests: 2, Holders: holders}, Holders: holders, MaxBytes: 256 << 10}},
+		opt: hl7.ServerOptions{Options: front.Options{Conns: &share.Conns{Max: 8, MaxGuests: 2, Holders: holders},
+			Holders: holders, MaxBytes: 256 << 10}},
 	})
 	var greedy sync.WaitGroup
 	defer greedy.Wait()
@@ -519,7 +539,8 @@ func TestGreedyMonitor(t *testing.T) {
 		c := s.dialFrom(t, "127.0.0.2")
 		defer c.Close()
 		head, order, _ := strings.Cut(observation(i, 72, ""), "OBR")
-		long := framed(head + strings.Repeat("OBR"+strings.ReplaceAll(order, "||||||d\r", fmt.Sprintf("||||||greedy-%d\r", i)), 100) + "NTE|" + strings.Repeat("x", 100<<10))
+		long := framed(head + strings.Repeat("OBR"+strings.ReplaceAll(order, "||||||d\r",
+			fmt.Sprintf("||||||greedy-%d\r", i)), 100) + "NTE|" + strings.Repeat("x", 100<<10))
 		greedy.Go(func() { _, _ = io.Copy(io.Discard, c.in) }) // until it is closed
 		greedy.Go(func() {
 			for {
@@ -543,7 +564,8 @@ func TestCertificateExpires(t *testing.T) {
 	ca := certtest.New("ca")
 	s := start(t, config{
 		opt: hl7.ServerOptions{Options: front.Options{Gate: &gate.Gate{Certificates: true}}},
-		tls: &tls.Config{Certificates: []tls.Certificate{ca.Server(1).TLS()}, ClientCAs: ca.Pool(), ClientAuth: tls.VerifyClientCertIfGiven},
+		tls: &tls.Config{Certificates: []tls.Certificate{ca.Server(1).TLS()}, ClientCAs: ca.Pool(),
+			ClientAuth: tls.VerifyClientCertIfGiven},
 	})
 	c, stranger := s.dial(t, ca.Client("bed-7").TLS()), s.dial(t, tls.Certificate{})
 	c.send(heartRate(1, 72), heartRate(1, 73))
@@ -555,7 +577,8 @@ func TestCertificateExpires(t *testing.T) {
 	c.want("closed")
 	s.wantFigures(t, "acknowledgements AA 1", "acknowledgements AE 1", "endings unauthorized 2")
 	listed, _ := s.list.Newest(10, func(*rejections.Rejection) bool { return true })
-	if len(listed) != 1 || fmt.Sprintf("%s %s %s %v %s: %s", listed[0].Input, listed[0].Gateway, listed[0].Device, listed[0].Foreign, listed[0].Field, listed[0].Reason) !=
+	if len(listed) != 1 || fmt.Sprintf("%s %s %s %v %s: %s", listed[0].Input, listed[0].Gateway, listed[0].Device,
+		listed[0].Foreign, listed[0].Field, listed[0].Reason) !=
 		"hl7 bed-7 d false heart_rate_bpm: contradicts the stored value" {
 		t.Errorf("listed %+v", listed)
 	}
@@ -568,7 +591,8 @@ type recorder struct {
 	most  int // that are recorded; 0 means all, and -1 none
 }
 
-func (r *recorder) record(_ context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) int {
+func (r *recorder) record(_ context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment,
+	failed bool) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range changes {
@@ -607,7 +631,8 @@ func (r *recorder) limit(most int) {
 const year = 366 * 24 * time.Hour
 
 func assigning(r *recorder) config {
-	return config{opt: hl7.ServerOptions{Messages: hl7.Options{Patients: hl7.Patients{Assign: true, Back: year, Record: r.record}}}}
+	return config{
+		opt: hl7.ServerOptions{Messages: hl7.Options{Patients: hl7.Patients{Assign: true, Back: year, Record: r.record}}}}
 }
 
 // wantAssigned compares the assignments of device d, such as "P-1 03-05 hl7".
@@ -655,7 +680,8 @@ func TestAssignAtOnce(t *testing.T) {
 	}
 	tasks.Wait()
 	slices.Sort(answers)
-	want := append([]string{"AA 1"}, slices.Repeat([]string{"AE 1, PID-3: not the patient to whom the device was assigned at that time"}, 7)...)
+	want := append([]string{"AA 1"},
+		slices.Repeat([]string{"AE 1, PID-3: not the patient to whom the device was assigned at that time"}, 7)...)
 	if !slices.Equal(answers, want) {
 		t.Errorf("answers %q", answers)
 	}
@@ -665,7 +691,8 @@ func TestAssignAtOnce(t *testing.T) {
 			failed++
 		}
 	}
-	if all, err := s.store.DeviceAssignments(t.Context(), mustName(t, "d")); err != nil || len(all) != 1 || len(r.notes)-2*failed != 1 {
+	if all, err := s.store.DeviceAssignments(t.Context(), mustName(t, "d")); err != nil || len(all) != 1 ||
+		len(r.notes)-2*failed != 1 {
 		t.Errorf("assigned %v, %v, recorded %q", all, err, r.notes)
 	}
 }
@@ -677,8 +704,8 @@ func mustName(t testing.TB, text string) vitals.Name {
 	return name
 }
 
-// An assignment begins with the first stored reading of its device in the message, even if that comes last. If it cannot be
-// recorded, nothing is stored and nothing acknowledged.
+// An assignment begins with the first stored reading of its device in the message, even if that comes last. If it
+// cannot be recorded, nothing is stored and nothing acknowledged.
 func TestAssign(t *testing.T) {
 	var r recorder
 	s := start(t, assigning(&r))
@@ -687,7 +714,8 @@ func TestAssign(t *testing.T) {
 		return "OBR" + text
 	}
 	c := s.dial(t)
-	c.send(framed(observation(5, 72, "P-1") + also(0, 71, "29991120") + also(3, 71, "20261120") + also(4, 71, "20261120") + also(2, 71, "20241120")))
+	c.send(framed(observation(5, 72, "P-1") + also(0, 71, "29991120") + also(3, 71, "20261120") + also(4, 71, "20261120") +
+		also(2, 71, "20241120")))
 	c.want("AE 5, OBR-7: more than 5m0s ahead of the server's clock")
 	r.want(t, "d P-1 03")
 	s.wantAssigned(t, "P-1 03- hl7")
@@ -698,7 +726,8 @@ func TestAssign(t *testing.T) {
 	c.want("AA 6")
 	r.want(t)
 	// A reading that is rejected assigns nothing, and ends nothing.
-	d := storage.Assignment{Device: mustName(t, "d"), Subject: "P-1", FromUnixMs: time.Date(2026, 11, 20, 10, 0, 3, 0, time.UTC).UnixMilli()}
+	d := storage.Assignment{Device: mustName(t, "d"), Subject: "P-1", FromUnixMs: time.Date(2026, 11, 20, 10, 0, 3, 0,
+		time.UTC).UnixMilli()}
 	d.ToUnixMs = d.FromUnixMs + 1000
 	try(t, s.store.EndAssignment(t.Context(), d))
 	c.send(framed(observation(5, 99, "P-2")))
@@ -725,8 +754,8 @@ func TestAssign(t *testing.T) {
 	s.wantAssigned(t, "P-1 03-04 hand", "P-2 08- hl7")
 }
 
-// A PID without a patient ends an assignment of HL7 from the first reading of the message on, unless a later one has named the patient.
-// An assignment by hand stands, and no reading is rejected.
+// A PID without a patient ends an assignment of HL7 from the first reading of the message on, unless a later one has
+// named the patient. An assignment by hand stands, and no reading is rejected.
 func TestEmptyPID(t *testing.T) {
 	for _, empty := range []string{"", "^^^Hospital^PI", `""`, `""^^^Hospital^PI`} {
 		var r recorder
@@ -747,7 +776,8 @@ func TestEmptyPID(t *testing.T) {
 		send(22, "P-1", "P-1 10-25 hl7", "P-2 40- hl7") // late
 		send(21, empty, "P-1 10-25 hl7", "P-2 40- hl7")
 		send(24, empty, "P-1 10-24 hl7", "P-2 40- hl7")
-		by := storage.Assignment{Device: mustName(t, "d"), Subject: "P-3", FromUnixMs: time.Date(2026, 11, 20, 10, 0, 30, 0, time.UTC).UnixMilli()}
+		by := storage.Assignment{Device: mustName(t, "d"), Subject: "P-3", FromUnixMs: time.Date(2026, 11, 20, 10, 0, 30, 0,
+			time.UTC).UnixMilli()}
 		by.ToUnixMs = by.FromUnixMs + 5000
 		try(t, s.store.Assign(t.Context(), by))
 		send(32, empty, "P-1 10-24 hl7", "P-3 30-35 hand", "P-2 40- hl7")
@@ -797,7 +827,8 @@ func TestEmptyPIDFirst(t *testing.T) {
 	c.send(framed(observation(26, 72, "P-4") + "OBR" + also))
 	c.want("AA 26")
 	r.want(t, "d P-4 26", "d P-4 27")
-	s.wantAssigned(t, "P-1 09-10 hl7", "P-1 11-20 hl7", "P-3 21-22 hand", "P-2 23-23 hl7", "P-4 26-26 hl7", "P-4 27-27 hl7")
+	s.wantAssigned(t, "P-1 09-10 hl7", "P-1 11-20 hl7", "P-3 21-22 hand", "P-2 23-23 hl7", "P-4 26-26 hl7",
+		"P-4 27-27 hl7")
 }
 
 // A PID without a patient ends the assignment whatever becomes of the values of its message, as long as the device
@@ -812,11 +843,15 @@ func TestEmptyPIDWithoutValues(t *testing.T) {
 		{"another unit", strings.Replace(nobody, "264864^MDC_DIM_BEAT_PER_MIN^MDC", "/s", 1), "AE", "P-1 10-20 hl7"},
 		{"another code", strings.Replace(nobody, "147842^MDC_ECG_HEART_RATE", "150023^X", 1), "AE", "P-1 10-20 hl7"},
 		{"contradicting", observation(15, 73, ""), "AE", "P-1 10-15 hl7"},
-		{"the first one disowned", strings.Replace(nobody, "|||||R|", "||INV|||R|", 1) + "OBR" + later, "AA", "P-1 10-20 hl7"},
+		{"the first one disowned", strings.Replace(nobody, "|||||R|", "||INV|||R|", 1) + "OBR" + later, "AA",
+			"P-1 10-20 hl7"},
 		{"the first one stored", nobody + "OBR" + strings.Replace(later, "|||||R|", "||INV|||R|", 1), "AA", "P-1 10-20 hl7"},
-		{"of another device", strings.Replace(strings.Replace(nobody, "|||||R|", "||INV|||R|", 1), "|d\r", "|e\r", 1), "AA", "P-1 10- hl7"},
-		{"no device", strings.Replace(strings.Replace(nobody, "|||||R|", "||INV|||R|", 1), "|d\r", "|\r", 1), "AA", "P-1 10- hl7"},
-		{"from the future", strings.Replace(strings.Replace(nobody, "|||||R|", "||INV|||R|", 1), "||20261120", "||20991120", 1), "AA", "P-1 10- hl7"},
+		{"of another device", strings.Replace(strings.Replace(nobody, "|||||R|", "||INV|||R|", 1), "|d\r", "|e\r", 1), "AA",
+			"P-1 10- hl7"},
+		{"no device", strings.Replace(strings.Replace(nobody, "|||||R|", "||INV|||R|", 1), "|d\r", "|\r", 1), "AA",
+			"P-1 10- hl7"},
+		{"from the future", strings.Replace(strings.Replace(nobody, "|||||R|", "||INV|||R|", 1), "||20261120", "||20991120",
+			1), "AA", "P-1 10- hl7"},
 	} {
 		var r recorder
 		s := start(t, assigning(&r))
@@ -839,7 +874,8 @@ func TestEmptyPIDWithoutValues(t *testing.T) {
 		try(t, err)
 		for _, family := range families {
 			for _, m := range family.GetMetric() {
-				if l := m.GetLabel(); family.GetName() == "pulsegate_readings_total" && l[0].GetValue() == "duplicate" && m.GetCounter().GetValue() != 0 {
+				if l := m.GetLabel(); family.GetName() == "pulsegate_readings_total" && l[0].GetValue() == "duplicate" &&
+					m.GetCounter().GetValue() != 0 {
 					t.Errorf("%s: counted %v as duplicates, want none", tt.name, m.GetCounter().GetValue())
 				}
 			}
@@ -852,7 +888,8 @@ func TestRecordOutsideDecoding(t *testing.T) {
 	var r recorder
 	cfg := assigning(&r)
 	held, release := make(chan struct{}, 4), make(chan struct{})
-	cfg.opt.Messages.Patients.Record = func(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) int {
+	cfg.opt.Messages.Patients.Record = func(ctx context.Context, client *gate.Access, peer netip.Addr,
+		changes []storage.Assignment, failed bool) int {
 		held <- struct{}{}
 		<-release
 		return r.record(ctx, client, peer, changes, failed)
@@ -881,7 +918,8 @@ func TestRecordOutsideDecoding(t *testing.T) {
 
 // FuzzServer sends any bytes in pieces: the server answers no more messages than there are, and ends.
 func FuzzServer(f *testing.F) {
-	for _, in := range []string{heartRate(1, 72) + "\r\n" + heartRate(2, 300), "\x0b\x1c\r\x0b", framed(framed("MSH")), framed("MSH|^~\\&|||||||||||||AL|AL"), "\x0bMSH|^~\\&|\x1c\r" + strings.Repeat("\n", 30)} {
+	for _, in := range []string{heartRate(1, 72) + "\r\n" + heartRate(2, 300), "\x0b\x1c\r\x0b", framed(framed("MSH")),
+		framed("MSH|^~\\&|||||||||||||AL|AL"), "\x0bMSH|^~\\&|\x1c\r" + strings.Repeat("\n", 30)} {
 		f.Add([]byte(in), 7)
 	}
 	s := start(f, config{opt: hl7.ServerOptions{Options: front.Options{MaxBytes: 8 << 10}}})
@@ -902,7 +940,8 @@ func FuzzServer(f *testing.F) {
 			if answer == "closed" || strings.Contains(answer, "reset") {
 				break
 			}
-			if code, _, _ := strings.Cut(answer, " "); code != "AA" && code != "AE" && code != "AR" && code != "CA" && code != "CE" && code != "CR" {
+			if code, _, _ := strings.Cut(answer, " "); code != "AA" && code != "AE" && code != "AR" && code != "CA" &&
+				code != "CE" && code != "CR" {
 				t.Fatalf("%q", answer)
 			}
 			answers++
@@ -922,14 +961,16 @@ func TestOtherSourceFigures(t *testing.T) {
 	obx := func(code string, value int) string {
 		return fmt.Sprintf("OBX|1|NM|%s^^MDC||%d|/min^^UCUM|||||R|||20261122093000+0000||||d\n", code, value)
 	}
-	c.send(framed(strings.ReplaceAll(header+obx("149546", 74)+obx("149530", 70)+obx("149514", 71)+obx("147842", 72), "\n", "\r")))
+	c.send(framed(strings.ReplaceAll(header+obx("149546", 74)+obx("149530", 70)+obx("149514", 71)+obx("147842", 72),
+		"\n", "\r")))
 	if got := c.next(); got != "AA MSGID1234" {
 		t.Errorf("answer %q", got)
 	}
 	s.wantFigures(t, "acknowledgements AA 1")
 	rec := httptest.NewRecorder()
 	metrics.Handler("", func() bool { return true }, s.core).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
-	if want := `pulsegate_left_out_total{input="hl7",reason="another_source"} 2`; !strings.Contains(rec.Body.String(), want) {
+	if want := `pulsegate_left_out_total{input="hl7",reason="another_source"} 2`; !strings.Contains(rec.Body.String(),
+		want) {
 		t.Errorf("metrics without %s", want)
 	}
 	if all, _ := s.list.Newest(1, func(*rejections.Rejection) bool { return true }); len(all) != 0 {

@@ -33,8 +33,8 @@ func TestNoAnswers(t *testing.T) {
 	s.wantFigures(t, "endings client 1")
 }
 
-// If a message cannot be stored, and its sender takes silence for success, what has arrived after it is stored before the
-// connection ends. Other senders send it again.
+// If a message cannot be stored, and its sender takes silence for success, what has arrived after it is stored before
+// the connection ends. Other senders send it again.
 func TestSilentRefusal(t *testing.T) {
 	for asks, stored := range map[string]int64{"NE|NE": 19, "NE|ER": 19, "|ER": 19, "|": 1, "AL|NE": 1, "NE|SU": 1} {
 		for _, secure := range []*tls.Config{nil, {Certificates: []tls.Certificate{certtest.New("ca").Server(1).TLS()}}} {
@@ -68,8 +68,8 @@ func TestSilentRefusal(t *testing.T) {
 	}
 }
 
-// A brokenConn is a connection that cannot be written to. What has arrived can be read, and then the error, if not nil, or
-// else the same again, for ever.
+// A brokenConn is a connection that cannot be written to. What has arrived can be read, and then the error, if not nil,
+// or else the same again, for ever.
 type brokenConn struct {
 	net.Conn // of a pipe whose other end is closed
 	in       *bytes.Reader
@@ -126,7 +126,8 @@ func TestUnreadAnswers(t *testing.T) {
 // A message in which nothing is known is rejected, or if that is to be ignored, accepted and counted by its sender.
 func TestNothingKnown(t *testing.T) {
 	unknown := func(gateway string) string {
-		return framed("MSH|^~\\&|" + gateway + "||||||ORU^R01^ORU_R01|1|P|2.6\rPID|||secret\rOBX|1|NM|108^PAUSES^99MAKER||0|/min|||||R\r")
+		return framed("MSH|^~\\&|" + gateway +
+			"||||||ORU^R01^ORU_R01|1|P|2.6\rPID|||secret\rOBX|1|NM|108^PAUSES^99MAKER||0|/min|||||R\r")
 	}
 	s := start(t, config{})
 	c := s.dial(t)
@@ -142,7 +143,8 @@ func TestNothingKnown(t *testing.T) {
 	}}
 	s = start(t, config{opt: opt})
 	c = s.dial(t)
-	c.send(unknown("gw"), unknown("gw"), unknown(""), heartRate(1, 72), strings.Replace(heartRate(2, 72), "OBX|1", "OBX|1|NM|1^^99X||1\rOBX|1", 1), framed("MSH|^~\\&|||||||ORU^R01|1|P|2.6\r"))
+	c.send(unknown("gw"), unknown("gw"), unknown(""), heartRate(1, 72), strings.Replace(heartRate(2, 72), "OBX|1",
+		"OBX|1|NM|1^^99X||1\rOBX|1", 1), framed("MSH|^~\\&|||||||ORU^R01|1|P|2.6\r"))
 	c.want("AA 1", "AA 1", "AA 1", "AA 1", "AA 2", "AA 1")
 	s.wantFigures(t, "acknowledgements AA 6", "unknown a loopback address 1", "unknown gw 2")
 	for i := range 100 {

@@ -92,7 +92,8 @@ func (d *decoder) read(f *fields, sign vitals.Sign, r *vitals.Reading) (at uint8
 	case len(f[6]) == 0:
 		return 6, &rule{requiredMissing, "missing: " + wantedUnit(sign, definition.Unit)}
 	case !d.hasUnit(f[6], definition.Unit):
-		return 6, &rule{valueNotFound, "not the unit of " + d.opt.Signs.Field(sign) + ": " + wantedUnit(sign, definition.Unit)}
+		return 6, &rule{valueNotFound, "not the unit of " + d.opt.Signs.Field(sign) + ": " +
+			wantedUnit(sign, definition.Unit)}
 	}
 	value, err := definition.Parse(number)
 	if err == nil {
@@ -101,8 +102,8 @@ func (d *decoder) read(f *fields, sign vitals.Sign, r *vitals.Reading) (at uint8
 	return 5, err
 }
 
-// isChange reports whether OBX-11 says that an OBX changes what was sent before: a correction, a deletion, another status
-// or a mistake.
+// isChange reports whether OBX-11 says that an OBX changes what was sent before: a correction, a deletion, another
+// status or a mistake.
 func isChange(status []byte) bool { return len(status) == 1 && bytes.Contains([]byte("CDUW"), status) }
 
 // appendNumber appends a number with the spelling of JSON, which has a digit on both sides of a point, no plus sign and
@@ -200,7 +201,8 @@ func (m *Message) instant(text []byte) (unixMs int64, offset vitals.UTCOffset, e
 		return 0, 0, vitals.ErrMissing
 	case !point && len(whole) < second && len(whole) >= len("2006") && isDigits(whole):
 		return 0, 0, errCoarse
-	case len(text) > vitals.MaxTimeBytes, len(whole) != second, !isDigits(whole), !isDigits(fraction), point != (len(fraction) > 0):
+	case len(text) > vitals.MaxTimeBytes, len(whole) != second, !isDigits(whole), !isDigits(fraction),
+		point != (len(fraction) > 0):
 		return 0, 0, errTime
 	}
 	w, hasZone := string(local), len(zone) > 0

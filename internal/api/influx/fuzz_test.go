@@ -15,8 +15,10 @@ import (
 func FuzzWrite(f *testing.F) {
 	for _, lines := range []string{
 		"v,device=d,gateway=g heart_rate_bpm=72i,spo2_pct=97.5 1795341600000000000",
-		"v,device=d heart_rate_bpm=72 1795341600000000000\r\n# a comment\n\nv,device=d,a\\ b=\\=c x=\"y\n\\\"\",heart_rate_bpm=.7e2 1795341601000000000\n",
-		"v,device=d body_temperature_c=36.6 1795341600000000000\nv,device=d body_temperature_c=37u 1795341600000000000\nv device=d",
+		"v,device=d heart_rate_bpm=72 1795341600000000000\r\n# a comment\n\nv,device=d,a\\ b=\\=c x=\"y\n" +
+			"\\\"\",heart_rate_bpm=.7e2 1795341601000000000\n",
+		"v,device=d body_temperature_c=36.6 1795341600000000000\nv,device=d body_temperature_c=37u " +
+			"1795341600000000000\nv device=d",
 		`v,device=d heart_rate_bpm="72`, "v,device=\xff a=t 1", "\r", `v\`, "v,device=d heart_rate_bpm=-.5 -1",
 	} {
 		f.Add([]byte(lines))

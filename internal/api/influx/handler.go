@@ -102,7 +102,8 @@ func (a *api) reject(p *reply.Problem, message string, retryAfter time.Duration)
 
 // Mount mounts the handler. receive returns a handler that stores messages of a form, and answers requests made by
 // pages of other sites with crossSite.
-func (h *Handler) Mount(read, post func(template string, h http.Handler), receive func(form ingest.Form, crossSite http.Handler) http.Handler, crossSiteDetail string) {
+func (h *Handler) Mount(read, post func(template string, h http.Handler),
+	receive func(form ingest.Form, crossSite http.Handler) http.Handler, crossSiteDetail string) {
 	for i := range h.apis {
 		a := &h.apis[i]
 		form := func(r *http.Request) ingest.Input { return h.newInput(a, r) }
@@ -113,11 +114,14 @@ func (h *Handler) Mount(read, post func(template string, h http.Handler), receiv
 		post(a.path, withToken(receive(form, crossSite)))
 	}
 	// Both names are of InfluxDB's clients; the values tell people what answers.
-	read(PingPath, reply.New(http.StatusNoContent, "", nil, reply.Header("X-Influxdb-Build", "Pulsegate"), reply.Header("X-Influxdb-Version", h.opt.Version)))
+	read(PingPath, reply.New(http.StatusNoContent, "", nil, reply.Header("X-Influxdb-Build", "Pulsegate"),
+		reply.Header("X-Influxdb-Version", h.opt.Version)))
 	health := func(status int, state, message string) http.Handler {
-		return reply.JSON(status, map[string]any{"name": "pulsegate", "message": message, "status": state, "checks": []any{}, "version": h.opt.Version}, reply.NoStore())
+		return reply.JSON(status, map[string]any{"name": "pulsegate", "message": message, "status": state, "checks": []any{},
+			"version": h.opt.Version}, reply.NoStore())
 	}
-	pass, fail := health(http.StatusOK, "pass", "ready to store readings"), health(http.StatusServiceUnavailable, "fail", "cannot store readings now")
+	pass, fail := health(http.StatusOK, "pass", "ready to store readings"),
+		health(http.StatusServiceUnavailable, "fail", "cannot store readings now")
 	read(HealthPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.opt.Ready() {
 			pass.ServeHTTP(w, r)

@@ -107,23 +107,34 @@ func (s *service) stored(t testing.TB, device string) (texts []string) {
 func TestAccepted(t *testing.T) {
 	for _, tt := range []struct{ name, precision, lines, want string }{
 		{"a line", "s", "vitals,device=d heart_rate_bpm=72 1795341600", `1795341600000,"heart_rate_bpm":72`},
-		{"all tags and several fields", "s", "v,a=b,device=d,gateway=g,host=x systolic_mmhg=121i,diastolic_mmhg=79u,spo2_pct=97.5 1795341600\n", `1795341600000,"systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97.5,gateway g`},
-		{"a decimal that no float64 has", "s", "v,device=d body_temperature_c=36.60 1795341600", `1795341600000,"body_temperature_c":36.6`},
+		{"all tags and several fields", "s",
+			"v,a=b,device=d,gateway=g,host=x systolic_mmhg=121i,diastolic_mmhg=79u,spo2_pct=97.5 1795341600\n",
+			`1795341600000,"systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97.5,gateway g`},
+		{"a decimal that no float64 has", "s", "v,device=d body_temperature_c=36.60 1795341600",
+			`1795341600000,"body_temperature_c":36.6`},
 		{"no digit before the point", "s", "v,device=d glucose_mmol_l=.5e1 1795341600", `1795341600000,"glucose_mmol_l":5`},
 		{"no digit after the point", "s", "v,device=d glucose_mmol_l=5. 1795341600", `1795341600000,"glucose_mmol_l":5`},
-		{"no digit after the point, and an exponent", "s", "v,device=d heart_rate_bpm=7.e+1 1795341600", `1795341600000,"heart_rate_bpm":70`},
-		{"zeros in front", "s", "v,device=d heart_rate_bpm=0072,pulse_rate_bpm=0071i 1795341600", `1795341600000,"heart_rate_bpm":72,"pulse_rate_bpm":71`},
-		{"nanoseconds by default", "", "v,device=d heart_rate_bpm=72 1795341600123000000", `1795341600123,"heart_rate_bpm":72`},
+		{"no digit after the point, and an exponent", "s", "v,device=d heart_rate_bpm=7.e+1 1795341600",
+			`1795341600000,"heart_rate_bpm":70`},
+		{"zeros in front", "s", "v,device=d heart_rate_bpm=0072,pulse_rate_bpm=0071i 1795341600",
+			`1795341600000,"heart_rate_bpm":72,"pulse_rate_bpm":71`},
+		{"nanoseconds by default", "", "v,device=d heart_rate_bpm=72 1795341600123000000",
+			`1795341600123,"heart_rate_bpm":72`},
 		{"n", "n", "v,device=d heart_rate_bpm=72 1795341600123000000", `1795341600123,"heart_rate_bpm":72`},
 		{"u", "u", "v,device=d heart_rate_bpm=72 1795341600123000", `1795341600123,"heart_rate_bpm":72`},
 		{"us", "us", "v,device=d heart_rate_bpm=72 1795341600123000", `1795341600123,"heart_rate_bpm":72`},
 		{"ms", "ms", "v,device=d heart_rate_bpm=72 1795341600123", `1795341600123,"heart_rate_bpm":72`},
 		{"m", "m", "v,device=d heart_rate_bpm=72 29922360", `1795341600000,"heart_rate_bpm":72`},
 		{"h", "h", "v,device=d heart_rate_bpm=72 498706", `1795341600000,"heart_rate_bpm":72`},
-		{"escapes", "s", `a\,b\ c=d,k\ \,\=="v\,\ \=\\\x",device=d heart_rate_bpm=72 1795341600`, `1795341600000,"heart_rate_bpm":72`},
-		{"an escaped name", "s", `v,device=a\=b heart_rate_bpm=72 1795341600` + "\nv,device=d heart_rate_bpm=72 1795341600", ""},
-		{"blank lines, comments, CRLF and spaces", "s", "\r\n  # a comment\n\n  v,device=d   heart_rate_bpm=72   1795341600  \r\n#", `1795341600000,"heart_rate_bpm":72`},
-		{"signs of the same time in two lines", "s", "v,device=d heart_rate_bpm=72 1795341600\nw,device=d spo2_pct=97 1795341600", `1795341600000,"spo2_pct":97,"heart_rate_bpm":72`},
+		{"escapes", "s", `a\,b\ c=d,k\ \,\=="v\,\ \=\\\x",device=d heart_rate_bpm=72 1795341600`,
+			`1795341600000,"heart_rate_bpm":72`},
+		{"an escaped name", "s", `v,device=a\=b heart_rate_bpm=72 1795341600` + "\nv,device=d heart_rate_bpm=72 1795341600",
+			""},
+		{"blank lines, comments, CRLF and spaces", "s",
+			"\r\n  # a comment\n\n  v,device=d   heart_rate_bpm=72   1795341600  \r\n#", `1795341600000,"heart_rate_bpm":72`},
+		{"signs of the same time in two lines", "s",
+			"v,device=d heart_rate_bpm=72 1795341600\nw,device=d spo2_pct=97 1795341600",
+			`1795341600000,"spo2_pct":97,"heart_rate_bpm":72`},
 	} {
 		s := serve(t, ingest.Config{}, influx.Options{})
 		w := s.post("/api/v2/write?org=o&bucket=b&precision="+tt.precision, tt.lines)
@@ -133,10 +144,12 @@ func TestAccepted(t *testing.T) {
 			}
 			continue
 		}
-		if got := s.stored(t, "d"); w.Code != http.StatusNoContent || w.Body.Len() != 0 || len(got) != 1 || got[0] != tt.want {
+		if got := s.stored(t, "d"); w.Code != http.StatusNoContent || w.Body.Len() != 0 || len(got) != 1 ||
+			got[0] != tt.want {
 			t.Errorf("%s: %d %s, stored %q, want %q", tt.name, w.Code, w.Body, got, tt.want)
 		}
-		if w := s.post("/write?db=x&precision="+tt.precision, tt.lines); w.Code != http.StatusNoContent || len(s.stored(t, "d")) != 1 {
+		if w := s.post("/write?db=x&precision="+tt.precision, tt.lines); w.Code != http.StatusNoContent ||
+			len(s.stored(t, "d")) != 1 {
 			t.Errorf("%s, again: %d %s", tt.name, w.Code, w.Body)
 		}
 	}
@@ -184,7 +197,8 @@ func TestRejectedLines(t *testing.T) {
 		{"v,device=d heart_rate_bpm=72 0", "time: before 2001-01-01T00:00:00.000Z, the oldest time that this server accepts"},
 		{"v,device=d heart_rate_bpm=72 1-2", "time: not an integer"},
 		{"v,device=d heart_rate_bpm=72 now", "byte 30 of the line: the timestamp is not an integer at the end of the line"},
-		{"v,device=d heart_rate_bpm=72 1795341600 1", "byte 41 of the line: the timestamp is not an integer at the end of the line"},
+		{"v,device=d heart_rate_bpm=72 1795341600 1",
+			"byte 41 of the line: the timestamp is not an integer at the end of the line"},
 		{"v,device=d", "byte 11 of the line: neither a tag nor a space and a field"},
 		{"v", "byte 2 of the line: neither a tag nor a space and a field"},
 		{"v ", "byte 3 of the line: no field with = and a value"},
@@ -205,7 +219,8 @@ func TestRejectedLines(t *testing.T) {
 			if path != "/write" {
 				want = fmt.Sprintf(`{"code":"invalid","message":%q}`, message)
 			}
-			if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != "application/json" || w.Body.String() != want+"\n" {
+			if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != "application/json" ||
+				w.Body.String() != want+"\n" {
 				t.Errorf("%s: %q: %d %s, want %s", path, tt.line, w.Code, w.Body, want)
 			}
 			if got := s.stored(t, "d"); len(got) != 2 {
@@ -215,7 +230,8 @@ func TestRejectedLines(t *testing.T) {
 	}
 	// Times are cut to the millisecond. Two readings of one device in one millisecond contradict each other.
 	t.Run("a fraction of a millisecond", func(t *testing.T) {
-		for precision, timestamp := range map[string]string{"": "1795341600123000001", "ns": "1795341600123999999", "us": "1795341600123001", "u": "1795341600123999"} {
+		for precision, timestamp := range map[string]string{"": "1795341600123000001", "ns": "1795341600123999999",
+			"us": "1795341600123001", "u": "1795341600123999"} {
 			s := serve(t, ingest.Config{}, influx.Options{})
 			w := s.post("/write?precision="+precision, "v,device=d heart_rate_bpm=72 "+timestamp)
 			if got := s.stored(t, "d"); w.Code != 204 || len(got) != 1 || !strings.HasPrefix(got[0], "1795341600123,") {
@@ -231,7 +247,8 @@ func TestRejectedLines(t *testing.T) {
 	t.Run("a string without an end", func(t *testing.T) {
 		s := serve(t, ingest.Config{}, influx.Options{})
 		w := s.post("/write?precision=s", good+"\n"+`v,device=d heart_rate_bpm="72 1795341601`+"\n"+good)
-		const want = `{"error":"partial write: line 2: byte 81 of the line: a string without an end, which all that follows belongs to; dropped=1"}` + "\n"
+		const want = `{"error":"partial write: line 2: byte 81 of the line: a string without an end, which all that ` +
+			`follows belongs to; dropped=1"}` + "\n"
 		if w.Code != 400 || w.Body.String() != want {
 			t.Errorf("%d %s, want %s", w.Code, w.Body, want)
 		}
@@ -239,7 +256,8 @@ func TestRejectedLines(t *testing.T) {
 	t.Run("a string of several lines", func(t *testing.T) {
 		s := serve(t, ingest.Config{}, influx.Options{IgnoreUnknown: true})
 		w := s.post("/write?precision=s", `v,device=d x="\"`+"\n\n"+`\\",heart_rate_bpm=72 1795341600`+"\nv,device=d y=1 2")
-		const want = `{"error":"partial write: line 4: time: before 2001-01-01T00:00:00.000Z, the oldest time that this server accepts; dropped=1"}` + "\n"
+		const want = `{"error":"partial write: line 4: time: before 2001-01-01T00:00:00.000Z, the oldest time that this ` +
+			`server accepts; dropped=1"}` + "\n"
 		if w.Code != 400 || w.Body.String() != want || len(s.stored(t, "d")) != 1 {
 			t.Errorf("%d %s, want %s", w.Code, w.Body, want)
 		}
@@ -247,7 +265,8 @@ func TestRejectedLines(t *testing.T) {
 	t.Run("many", func(t *testing.T) {
 		s := serve(t, ingest.Config{}, influx.Options{})
 		w := s.post("/write", strings.Repeat("x\n", 250))
-		if got := w.Body.String(); strings.Count(got, "; line ") != 99 || !strings.HasSuffix(got, `; and 150 further lines; dropped=250"}`+"\n") {
+		if got := w.Body.String(); strings.Count(got, "; line ") != 99 ||
+			!strings.HasSuffix(got, `; and 150 further lines; dropped=250"}`+"\n") {
 			t.Error(got)
 		}
 	})
@@ -287,16 +306,22 @@ func TestRejectedRequests(t *testing.T) {
 		code, message     string
 	}{
 		{"gzip", "", packed.String(), []string{"Content-Encoding", "gzip"}, 204, "", ""},
-		{"damaged gzip", "", packed.String()[:30], []string{"Content-Encoding", "gzip"}, 400, "invalid", "The compressed body is damaged or cut off."},
-		{"another encoding", "", line, []string{"Content-Encoding", "br"}, 415, "invalid", "Send gzip, zstd, or no Content-Encoding."},
-		{"an unknown precision", "precision=d", line, nil, 400, "invalid", "The precision must be one of ns, us, ms, s, n, u, m and h."},
-		{"two precisions", "precision=ms", line, nil, 400, "invalid", "The precision must be one of ns, us, ms, s, n, u, m and h."},
+		{"damaged gzip", "", packed.String()[:30], []string{"Content-Encoding", "gzip"}, 400, "invalid",
+			"The compressed body is damaged or cut off."},
+		{"another encoding", "", line, []string{"Content-Encoding", "br"}, 415, "invalid",
+			"Send gzip, zstd, or no Content-Encoding."},
+		{"an unknown precision", "precision=d", line, nil, 400, "invalid",
+			"The precision must be one of ns, us, ms, s, n, u, m and h."},
+		{"two precisions", "precision=ms", line, nil, 400, "invalid",
+			"The precision must be one of ns, us, ms, s, n, u, m and h."},
 		{"a query that is none", "a=%", line, nil, 400, "invalid", "The query is not valid."},
 		{"nothing", "", "", nil, 411, "invalid", "Send a Content-Length, or a chunked body."},
 		{"a comment only", "", "# nothing\n\n", nil, 400, "invalid", "There is no line with a reading."},
 		{"too many lines", "", strings.Repeat("x\n", 11), nil, 413, "request too large", "A batch may have 10 readings."},
-		{"too long a line", "", "v,x=" + strings.Repeat("y", 1000) + ",device=d heart_rate_bpm=72 1795341600", nil, 413, "request too large", "A reading may have 1000 bytes."},
-		{"too large", "", strings.Repeat("\n", 10_001), nil, 413, "request too large", "A batch may have 10000 bytes, decompressed."},
+		{"too long a line", "", "v,x=" + strings.Repeat("y", 1000) + ",device=d heart_rate_bpm=72 1795341600", nil, 413,
+			"request too large", "A reading may have 1000 bytes."},
+		{"too large", "", strings.Repeat("\n", 10_001), nil, 413, "request too large",
+			"A batch may have 10000 bytes, decompressed."},
 		{"a page of another site", "", line, []string{"Sec-Fetch-Site", "cross-site"}, 403, "forbidden", "Made by a page."},
 	} {
 		for _, path := range []string{"/write", "/api/v2/write"} {
@@ -357,16 +382,21 @@ func TestTokens(t *testing.T) {
 		{"none", "", nil, line, 401, "Credentials are needed"},
 		{"u", "u=root", nil, line, 401, "Credentials are needed"},
 		{"not base64", "", []string{"Basic !"}, line, 401, "The credentials are not valid"},
-		{"no password", "", []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(text))}, line, 401, "The credentials are not valid"},
+		{"no password", "", []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(text))}, line, 401,
+			"The credentials are not valid"},
 		{"another token", "", []string{"Token my-token"}, line, 401, "The credentials are not valid"},
 		{"another scheme", "", []string{"Digest " + text}, line, 401, "The credentials are not valid"},
 		{"two ways", "p=" + text, []string{"Token " + text}, line, 401, "The credentials are not valid"},
 		{"p twice", "p=" + text + "&p=another", nil, line, 401, "The credentials are not valid"},
 		{"two headers", "", []string{"Token " + text, bearer}, line, 401, "The credentials are not valid"},
-		{"a reader", "", []string{"Token " + strings.TrimPrefix(reader, "Bearer ")}, line, 403, "The right write is needed, and a client certificate must name the token's gateway."},
-		{"another device", "", []string{"Token " + text}, "v,device=x heart_rate_bpm=72 1795341600", 400, "partial write: line 1: device: the token is not for this device; dropped=1"},
-		{"another gateway", "", []string{"Token " + text}, "v,device=d,gateway=g heart_rate_bpm=72 1795341600", 400, "partial write: line 1: gateway: not the gateway that the credentials name; dropped=1"},
-		{"the whole rate", "", []string{"Token " + strings.TrimPrefix(slow, "Bearer ")}, "v,device=e heart_rate_bpm=72 1795341600", 204, ""},
+		{"a reader", "", []string{"Token " + strings.TrimPrefix(reader, "Bearer ")}, line, 403,
+			"The right write is needed, and a client certificate must name the token's gateway."},
+		{"another device", "", []string{"Token " + text}, "v,device=x heart_rate_bpm=72 1795341600", 400,
+			"partial write: line 1: device: the token is not for this device; dropped=1"},
+		{"another gateway", "", []string{"Token " + text}, "v,device=d,gateway=g heart_rate_bpm=72 1795341600", 400,
+			"partial write: line 1: gateway: not the gateway that the credentials name; dropped=1"},
+		{"the whole rate", "", []string{"Token " + strings.TrimPrefix(slow, "Bearer ")},
+			"v,device=e heart_rate_bpm=72 1795341600", 204, ""},
 	} {
 		for _, path := range []string{"/write", "/api/v2/write"} {
 			var fields []string
@@ -383,7 +413,9 @@ func TestTokens(t *testing.T) {
 					t.Errorf("%s: %v", tt.name, err)
 				}
 			}
-			if w.Code != tt.status || doc.Error+doc.Message != tt.want || (doc.Error == "") != (w.Code == 204 || path != "/write") || w.Code == 401 && w.Header().Get("WWW-Authenticate") == "" {
+			if w.Code != tt.status || doc.Error+doc.Message != tt.want ||
+				(doc.Error == "") != (w.Code == 204 || path != "/write") ||
+				w.Code == 401 && w.Header().Get("WWW-Authenticate") == "" {
 				t.Errorf("%s: %s: %d %s %v, want %d %s", tt.name, path, w.Code, w.Body, w.Header(), tt.status, tt.want)
 			}
 			fmt.Fprint(&answers, w.Body, w.Header())
@@ -429,8 +461,10 @@ func TestRetry(t *testing.T) {
 			group[0].Outcome, group[1].Outcome = tt.outcome, storage.Stored
 			return nil
 		}), ingest.Config{Gate: files.Open(t)}, influx.Options{})
-		w := s.post(tt.path+"?precision=s", "v,device=d heart_rate_bpm=72 1795341600\nv,device=d heart_rate_bpm=72 1795341601\nx", "Authorization", auth)
-		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), tt.wantCode) || !strings.HasSuffix(w.Body.String(), `dropped=2"}`+"\n") || w.Header().Get("Retry-After") == "" {
+		w := s.post(tt.path+"?precision=s",
+			"v,device=d heart_rate_bpm=72 1795341600\nv,device=d heart_rate_bpm=72 1795341601\nx", "Authorization", auth)
+		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), tt.wantCode) ||
+			!strings.HasSuffix(w.Body.String(), `dropped=2"}`+"\n") || w.Header().Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s %v", tt.path, w.Code, w.Body, w.Header())
 		}
 	}
@@ -476,7 +510,8 @@ func TestPingAndHealth(t *testing.T) {
 		return w
 	}
 	for _, method := range []string{"GET", "HEAD"} {
-		if w := get(method, "/ping"); w.Code != 204 || w.Body.Len() > 0 || w.Header().Get("X-Influxdb-Version") != "0.1.0" || w.Header().Get("X-Influxdb-Build") != "Pulsegate" {
+		if w := get(method, "/ping"); w.Code != 204 || w.Body.Len() > 0 || w.Header().Get("X-Influxdb-Version") != "0.1.0" ||
+			w.Header().Get("X-Influxdb-Build") != "Pulsegate" {
 			t.Errorf("%s /ping: %d %s %v", method, w.Code, w.Body, w.Header())
 		}
 	}

@@ -18,13 +18,14 @@ func ours(text []byte) (points []string, bad int, ended bool) {
 	for s := influx.NewScanner(text); s.Next(); {
 		point := ""
 		other := false
-		at, err := s.Read(func(key, value []byte) { point += fmt.Sprintf("tag %q=%q ", key, value) }, func(key []byte, kind influx.Kind, value []byte) {
-			other = other || kind == influx.Other
-			if kind == influx.String { // has its escapes
-				value = nil
-			}
-			point += fmt.Sprintf("field %q=%d %q ", key, kind, value)
-		})
+		at, err := s.Read(func(key, value []byte) { point += fmt.Sprintf("tag %q=%q ", key, value) },
+			func(key []byte, kind influx.Kind, value []byte) {
+				other = other || kind == influx.Other
+				if kind == influx.String { // has its escapes
+					value = nil
+				}
+				point += fmt.Sprintf("field %q=%d %q ", key, kind, value)
+			})
 		point += fmt.Sprintf("time %q", at)
 		if other {
 			return points, bad + 1, true
@@ -107,8 +108,10 @@ func compare(t *testing.T, text []byte) {
 var seeds = []string{
 	"v,device=d,gateway=g heart_rate_bpm=72i,spo2_pct=97.5 1795341600000000000\nv,device=d x=t,y=\"a\" 1",
 	`a\,b\ c\=d,k\ \,\=="v\,\ \=\\\x",device=d heart\ rate=72 1795341600` + "\n" + `v,a=b\ x="\\\"\n\x",y=F`,
-	"\r\n  # a comment\n\n  v,device=d   heart_rate_bpm=72   1795341600  \r\n#", "v x=\"\n\n\"\nv x=1 -5", "v x=.5u,y=-i,z=5.e3 1-2\r", "v\\", "v,a=b",
-	"v x=NaN,y=\"\n\"\nv x=1", "v x=1 \r\nv x=1\rv x=1", "v,a=b=c x=1", "v x=\xff", "é,ö=ü ä=1\n", "v x=\"\xff\n\"\nv y=1", "v x=1 2 \nv x=1 2 3\nv x=1 a\rb\nv x=2",
+	"\r\n  # a comment\n\n  v,device=d   heart_rate_bpm=72   1795341600  \r\n#", "v x=\"\n\n\"\nv x=1 -5",
+	"v x=.5u,y=-i,z=5.e3 1-2\r", "v\\", "v,a=b",
+	"v x=NaN,y=\"\n\"\nv x=1", "v x=1 \r\nv x=1\rv x=1", "v,a=b=c x=1", "v x=\xff", "é,ö=ü ä=1\n",
+	"v x=\"\xff\n\"\nv y=1", "v x=1 2 \nv x=1 2 3\nv x=1 a\rb\nv x=2",
 }
 
 // TestLineProtocol compares the parsers on texts, and on random changes of them.

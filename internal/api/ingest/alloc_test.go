@@ -42,7 +42,8 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("%s: %v allocations, want 0", tt.name, allocs)
 		}
 		ctx, answered := context.Background(), func(*ingest.Outcome) {}
-		if allocs := testing.AllocsPerRun(200, func() { core.Receive(ctx, &ingest.Delivery{Message: body}, answered) }); allocs != 0 {
+		if allocs := testing.AllocsPerRun(200,
+			func() { core.Receive(ctx, &ingest.Delivery{Message: body}, answered) }); allocs != 0 {
 			t.Errorf("%s: %v allocations in Receive, want 0", tt.name, allocs)
 		}
 	}

@@ -182,7 +182,8 @@ func (p *answers) to(r *refusal, text *[]byte) Answer {
 	if r.detail != "" || r.reason != "" {
 		switch dst := (*text)[:0]; {
 		case r.field != "":
-			*text = reply.AppendProblem(dst, in.problem, r.detail, reply.String("field", r.field), reply.String("reason", r.reason))
+			*text = reply.AppendProblem(dst, in.problem, r.detail, reply.String("field", r.field),
+				reply.String("reason", r.reason))
 		case r.reason != "":
 			*text = reply.AppendProblem(dst, in.problem, r.detail, reply.String("reason", r.reason))
 		default:
@@ -274,13 +275,17 @@ func (p *answers) entryRefusal(e *storage.Entry) refusal {
 	case storage.Conflict:
 		return refusal{kind: refusedConflict, field: p.signs.Field(e.Sign), reason: "contradicts the stored value"}
 	case storage.AwkwardName:
-		return refusal{kind: refusedInvalid, field: "device", reason: "a new device may be named neither . nor .., nor begin with -"}
+		return refusal{kind: refusedInvalid, field: "device",
+			reason: "a new device may be named neither . nor .., nor begin with -"}
 	case storage.TooManyDevices:
-		return refusal{kind: refusedFull, field: "device", reason: "the store has its maximum number of devices or gateways; send it again later"}
+		return refusal{kind: refusedFull, field: "device",
+			reason: "the store has its maximum number of devices or gateways; send it again later"}
 	case storage.Withheld:
-		return refusal{kind: refusedWithheld, field: "gateway", reason: "not compared, because too many readings contradicted those of other gateways; send it again later"}
+		return refusal{kind: refusedWithheld, field: "gateway",
+			reason: "not compared, because too many readings contradicted those of other gateways; send it again later"}
 	case storage.Unreadable:
-		return refusal{kind: refusedUnreadable, field: "time", reason: "the stored reading of this time cannot be read; send this one again after the store is repaired"}
+		return refusal{kind: refusedUnreadable, field: "time",
+			reason: "the stored reading of this time cannot be read; send this one again after the store is repaired"}
 	case storage.Unavailable:
 		return refusal{kind: refusedUnavailable, field: "time",
 			reason: "readings of this time cannot be stored now; send this one again later"}

@@ -37,7 +37,9 @@ func (c *Core) enter(v gate.Credentials, now time.Time) (authorization, refusal)
 	case gate.Limited:
 		return authorization{}, refusal{kind: refusedLimited, retryAfter: retryAfter}
 	case gate.Forbidden:
-		return authorization{}, refusal{kind: refusedForbidden, detail: "The right write is needed, and a client certificate must name the token's gateway."}
+		return authorization{},
+			refusal{kind: refusedForbidden,
+				detail: "The right write is needed, and a client certificate must name the token's gateway."}
 	case gate.Unavailable:
 		return authorization{}, refusal{kind: refusedKeyUnknown}
 	case gate.Undecided:

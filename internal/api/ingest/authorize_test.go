@@ -94,27 +94,38 @@ func testCredentials(t *testing.T, serve serveFunc) {
 		{"none, and no reading", "nonsense", nil, 401, "#unauthorized", `Bearer realm="pulsegate"`},
 		{"nonsense", reading("x", 1), []string{"x"}, 401, "#invalid-credentials", `error="invalid_token"`},
 		{"without a scheme", reading("x", 1), []string{k.write[7:]}, 401, "#invalid-credentials", `error="invalid_token"`},
-		{"another scheme", reading("x", 1), []string{"Basic" + k.write[6:]}, 401, "#invalid-credentials", `error="invalid_token"`},
+		{"another scheme", reading("x", 1), []string{"Basic" + k.write[6:]}, 401, "#invalid-credentials",
+			`error="invalid_token"`},
 		{"a scheme alone", reading("x", 1), []string{"Bearer"}, 401, "#invalid-credentials", `error="invalid_token"`},
-		{"a typing error", reading("x", 1), []string{k.write[:30] + digit + k.write[31:]}, 401, "#invalid-credentials", `error="invalid_token"`},
+		{"a typing error", reading("x", 1), []string{k.write[:30] + digit + k.write[31:]}, 401, "#invalid-credentials",
+			`error="invalid_token"`},
 		{"cut off", reading("x", 1), []string{k.write[:50]}, 401, "#invalid-credentials", `error="invalid_token"`},
-		{"with something after it", reading("x", 1), []string{k.write + ", x"}, 401, "#invalid-credentials", `error="invalid_token"`},
+		{"with something after it", reading("x", 1), []string{k.write + ", x"}, 401, "#invalid-credentials",
+			`error="invalid_token"`},
 		{"twice", reading("x", 1), []string{k.write, k.write}, 401, "#invalid-credentials", `error="invalid_token"`},
-		{"a good and an empty one", reading("x", 1), []string{k.write, ""}, 401, "#invalid-credentials", `error="invalid_token"`},
+		{"a good and an empty one", reading("x", 1), []string{k.write, ""}, 401, "#invalid-credentials",
+			`error="invalid_token"`},
 		{"expired", reading("x", 1), []string{k.expired}, 401, "#invalid-credentials", `error="invalid_token"`},
 		{"revoked", reading("x", 1), []string{k.revoked}, 401, "#invalid-credentials", `error="invalid_token"`},
-		{"one that only reads", reading("x", 1), []string{k.read}, 403, `#forbidden","title":"The credentials do not allow this","status":403,"detail":"The right write`, `error="insufficient_scope"`},
+		{"one that only reads", reading("x", 1), []string{k.read}, 403,
+			`#forbidden","title":"The credentials do not allow this","status":403,"detail":"The right write`,
+			`error="insufficient_scope"`},
 
-		{"another device", reading("x", 1), []string{k.ppg}, 403, `"field":"device","reason":"the token is not for this device"`, `error="insufficient_scope"`},
-		{"another device of another gateway", from("bed-7", "x"), []string{k.ppg}, 403, `"field":"device"`, `error="insufficient_scope"`},
-		{"another gateway", from("bed-6", "x"), []string{k.write}, 422, `"field":"gateway","reason":"not the gateway that the credentials name"`, ""},
-		{"a mixed batch", "[" + reading("x", 1) + "," + reading("ppg-2", 1) + "," + from("bed-7", "ppg-x") + `,{"device":"ppg-3","time":1,"spo2_pct":0},` + reading("ppg-4", 1) + "," + reading("y", 1) + "]",
+		{"another device", reading("x", 1), []string{k.ppg}, 403,
+			`"field":"device","reason":"the token is not for this device"`, `error="insufficient_scope"`},
+		{"another device of another gateway", from("bed-7", "x"), []string{k.ppg}, 403, `"field":"device"`,
+			`error="insufficient_scope"`},
+		{"another gateway", from("bed-6", "x"), []string{k.write}, 422,
+			`"field":"gateway","reason":"not the gateway that the credentials name"`, ""},
+		{"a mixed batch", "[" + reading("x", 1) + "," + reading("ppg-2", 1) + "," + from("bed-7", "ppg-x") +
+			`,{"device":"ppg-3","time":1,"spo2_pct":0},` + reading("ppg-4", 1) + "," + reading("y", 1) + "]",
 			[]string{k.ppg}, 207, `{"stored":2,"duplicate":0,"rejected":[` +
 				`{"index":0,"field":"device","reason":"the token is not for this device"},` +
 				`{"index":2,"field":"gateway","reason":"not the gateway that the credentials name"},` +
 				`{"index":3,"field":"spo2_pct","reason":"no signal"},` +
 				`{"index":5,"field":"device","reason":"the token is not for this device"}]}`, ""},
-		{"a batch without any covered device", "[" + reading("x", 1) + "]", []string{k.ppg}, 207, `{"stored":0,"duplicate":0,"rejected":[{"index":0,"field":"device"`, ""},
+		{"a batch without any covered device", "[" + reading("x", 1) + "]", []string{k.ppg}, 207,
+			`{"stored":0,"duplicate":0,"rejected":[{"index":0,"field":"device"`, ""},
 	} {
 		text := authorized(tt.body, tt.auth...)
 		if srv.odd && srv.posts.Add(1)%3 == 0 {
@@ -124,7 +135,8 @@ func testCredentials(t *testing.T, serve serveFunc) {
 		if resp.StatusCode != tt.status || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %d %s, want %d with %q", tt.name, resp.StatusCode, got, tt.status, tt.want)
 		}
-		if challenge := resp.Header.Get("WWW-Authenticate"); !strings.Contains(challenge, tt.challenge) || (challenge == "") != (tt.challenge == "") {
+		if challenge := resp.Header.Get("WWW-Authenticate"); !strings.Contains(challenge, tt.challenge) ||
+			(challenge == "") != (tt.challenge == "") {
 			t.Errorf("%s: WWW-Authenticate %q, want %q", tt.name, challenge, tt.challenge)
 		}
 		for _, secret := range tt.auth {
@@ -135,7 +147,8 @@ func testCredentials(t *testing.T, serve serveFunc) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	for device, gateway := range map[string]string{"a": "bed-7", "d": "bed-7", "ppg-1": "bed-8", "ppg-2": "bed-8", "ppg-4": "bed-8"} {
+	for device, gateway := range map[string]string{"a": "bed-7", "d": "bed-7", "ppg-1": "bed-8", "ppg-2": "bed-8",
+		"ppg-4": "bed-8"} {
 		if stored[device] != gateway {
 			t.Errorf("%s is stored with gateway %q, want %q", device, stored[device], gateway)
 		}
@@ -147,7 +160,8 @@ func testCredentials(t *testing.T, serve serveFunc) {
 	}
 	c := srv.core.Counters()
 	if c.Unauthorized != 14 || c.NoRight != 1 || c.Forbidden != 5 || c.Invalid != 3 {
-		t.Errorf("%d unauthorized, %d without the right, %d readings forbidden, %d invalid; want 14, 1, 5, 3", c.Unauthorized, c.NoRight, c.Forbidden, c.Invalid)
+		t.Errorf("%d unauthorized, %d without the right, %d readings forbidden, %d invalid; want 14, 1, 5, 3", c.Unauthorized,
+			c.NoRight, c.Forbidden, c.Invalid)
 	}
 	if n := k.gate.Refused(audit.NotCovered); n != 4 {
 		t.Errorf("%d requests recorded for their devices, want 4", n)
@@ -248,7 +262,8 @@ func TestRate(t *testing.T) { eachFront(t, testRate) }
 func testRate(t *testing.T, serve serveFunc) {
 	k := newKeyring(t)
 	var later atomic.Int64
-	core, srv := serve(t, ingest.Config{Gate: k.gate, Now: func() time.Time { return now.Add(time.Duration(later.Load())) }}, nil)
+	core, srv := serve(t,
+		ingest.Config{Gate: k.gate, Now: func() time.Time { return now.Add(time.Duration(later.Load())) }}, nil)
 	conn := dial(t, srv)
 	in := bufio.NewReader(conn)
 	expect := func(body, want string, leastWait, mostWait int) {
@@ -335,7 +350,8 @@ func testBodyOfStrangers(t *testing.T, serve serveFunc) {
 		conn := dial(t, srv)
 		in := bufio.NewReader(conn)
 		const length = 60_000
-		send(t, conn, fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n", auth, length))
+		send(t, conn, fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n",
+			auth, length))
 		if got := answers(t, in, 1)[0]; !strings.HasPrefix(got, "40") {
 			t.Errorf("before the body: got %s, want a refusal", got)
 		}
@@ -441,10 +457,12 @@ func testRefusalsAreNoted(t *testing.T, serve serveFunc) {
 // Seen to fail without Expect: the connection stayed open.
 func TestRefusedBodyEnds(t *testing.T) {
 	k := newKeyring(t)
-	srv := fast(t, ingest.Config{Gate: k.gate}, ingest.FastLaneConfig{ReadTimeout: 300 * time.Millisecond, IdleTimeout: time.Hour}, nil)
+	srv := fast(t, ingest.Config{Gate: k.gate}, ingest.FastLaneConfig{ReadTimeout: 300 * time.Millisecond,
+		IdleTimeout: time.Hour}, nil)
 	conn := dial(t, srv)
 	try(t, conn.SetDeadline(time.Now().Add(polltest.Patience)))
-	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n{"); err != nil {
+	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n{"); err !=
+		nil {
 		t.Fatal(err)
 	}
 	stop := make(chan struct{})

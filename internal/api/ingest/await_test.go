@@ -21,7 +21,8 @@ func (w awaiting) Decode(_ []byte, in *ingest.Intake) error {
 	})
 }
 
-// Large messages that wait for a store do not keep others from being decoded, if there is memory for them. Otherwise they wait in their places.
+// Large messages that wait for a store do not keep others from being decoded, if there is memory for them. Otherwise
+// they wait in their places.
 func TestAwait(t *testing.T) {
 	core, err := ingest.New(storetest.NewMemory(), problem.New(), ingest.Config{MaxBodyBytes: 4 << 20})
 	try(t, err)
@@ -31,11 +32,13 @@ func TestAwait(t *testing.T) {
 	const senders = 5
 	done := make(chan struct{}, senders)
 	for range senders {
-		go core.Receive(context.Background(), &ingest.Delivery{Input: w, Message: message}, func(*ingest.Outcome) { done <- struct{}{} })
+		go core.Receive(context.Background(), &ingest.Delivery{Input: w, Message: message},
+			func(*ingest.Outcome) { done <- struct{}{} })
 		<-w.begun // also the third one, of which there are two places
 	}
 	answered := false
-	core.Receive(context.Background(), &ingest.Delivery{Message: message}, func(o *ingest.Outcome) { _, answered = o.Refusal() })
+	core.Receive(context.Background(), &ingest.Delivery{Message: message},
+		func(o *ingest.Outcome) { _, answered = o.Refusal() })
 	if !answered {
 		t.Error("a message that is not valid is not rejected")
 	}

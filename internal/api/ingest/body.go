@@ -19,7 +19,8 @@ var (
 	errDamaged    = &refusal{kind: refusedMalformed, detail: "The compressed body is damaged or cut off."}
 	errUnknownCE  = &refusal{kind: refusedEncoding, detail: "Send gzip, zstd, or no Content-Encoding."}
 	errTimeout    = &refusal{kind: refusedTimeout}
-	errCutOff     = &refusal{kind: refusedMalformed, detail: "The body ended before its announced length, or its framing is not valid."}
+	errCutOff     = &refusal{kind: refusedMalformed,
+		detail: "The body ended before its announced length, or its framing is not valid."}
 )
 
 // A bodyReader reads bodies into pooled buffers, and decompresses them. Its methods may be
@@ -157,7 +158,8 @@ func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
 		// With a concurrency of 1 the decoder starts no goroutines, so that none leak when the
 		// pool drops it.
 		z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxWindow(zstdWindowBytes), zstd.WithDecoderMaxMemory(uint64(br.core.cfg.MaxBatchBytes)+zstdWindowBytes))
+			zstd.WithDecoderMaxWindow(zstdWindowBytes),
+			zstd.WithDecoderMaxMemory(uint64(br.core.cfg.MaxBatchBytes)+zstdWindowBytes))
 		if err != nil {
 			panic("ingest: " + err.Error()) // the options are constant
 		}

@@ -139,7 +139,8 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		memory:   Memory{most: int64(cfg.MaxBodyBytes), small: cfg.MaxSingleBytes + 1},
 		decoding: make(chan struct{}, maxDecoding),
 	}
-	c.committer = groupcommit.New(groupcommit.Options[*storage.Entry]{MaxGroup: cfg.MaxGroup, OnFlush: c.committed}, appender.Append)
+	c.committer = groupcommit.New(groupcommit.Options[*storage.Entry]{MaxGroup: cfg.MaxGroup, OnFlush: c.committed},
+		appender.Append)
 	c.waiting, c.stopWaiting = context.WithCancel(context.Background())
 	return c, nil
 }

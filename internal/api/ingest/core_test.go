@@ -119,7 +119,8 @@ func testBodyMemory(t *testing.T, serve serveFunc) {
 	if resp, text := post(t, srv, batch("d", 10), ""); resp.StatusCode != 200 {
 		t.Errorf("small: %d %s, want 200", resp.StatusCode, text)
 	}
-	if resp, text := post(t, srv, batch("d", 60_000), ""); resp.StatusCode != 503 || !strings.Contains(text, "#overloaded") {
+	if resp, text := post(t, srv, batch("d", 60_000), ""); resp.StatusCode != 503 ||
+		!strings.Contains(text, "#overloaded") {
 		t.Errorf("large: %d %s, want 503 overloaded", resp.StatusCode, text)
 	}
 	if resp, text := post(t, srv, batch("e", 10), ""); resp.StatusCode != 200 {
@@ -142,7 +143,8 @@ func testDrain(t *testing.T, serve serveFunc) {
 	wg.Go(func() { _, admitted = post(t, srv, good, "") })
 	<-entered
 	core.Drain()
-	if resp, text := post(t, srv, good, ""); resp.StatusCode != 503 || !strings.Contains(text, "#draining") || resp.Header.Get("Retry-After") == "" {
+	if resp, text := post(t, srv, good, ""); resp.StatusCode != 503 || !strings.Contains(text, "#draining") ||
+		resp.Header.Get("Retry-After") == "" {
 		t.Errorf("while draining: %d %s, want 503 draining with Retry-After", resp.StatusCode, text)
 	}
 	close(release)
@@ -290,8 +292,8 @@ func (u unreadable) Append(group []*storage.Entry) error {
 	return nil
 }
 
-// TestUnreadable sends readings that must be compared with an unreadable record, or whose time cannot be written. A single one
-// gets a Retry-After; in a batch, the others are settled.
+// TestUnreadable sends readings that must be compared with an unreadable record, or whose time cannot be written. A
+// single one gets a Retry-After; in a batch, the others are settled.
 func TestUnreadable(t *testing.T) {
 	for _, tt := range []struct {
 		outcome     storage.Outcome
@@ -303,12 +305,14 @@ func TestUnreadable(t *testing.T) {
 				srv := serveOn(t, unreadable{tt.outcome}, ingest.Config{}, lane)
 				resp, text := post(t, srv, batch("damaged", 1)[1:len(batch("damaged", 1))-1], "")
 				wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-				if resp.StatusCode != 503 || !strings.Contains(text, tt.problem) || !strings.Contains(text, `"field":"time"`) || wait < tt.least || wait > tt.most {
+				if resp.StatusCode != 503 || !strings.Contains(text, tt.problem) || !strings.Contains(text, `"field":"time"`) ||
+					wait < tt.least || wait > tt.most {
 					t.Errorf("a single reading: %s, Retry-After %d, %s", resp.Status, wait, text)
 				}
 				good, bad := batch("sound", 2), batch("damaged", 1)
 				resp, text = post(t, srv, good[:len(good)-1]+","+bad[1:], "")
-				if want := `{"stored":2,"duplicate":0,"rejected":[{"index":2,"field":"time",`; resp.StatusCode != 207 || !strings.HasPrefix(text, want) {
+				if want := `{"stored":2,"duplicate":0,"rejected":[{"index":2,"field":"time",`; resp.StatusCode != 207 ||
+					!strings.HasPrefix(text, want) {
 					t.Errorf("a batch: %s %s, want 207 with %s", resp.Status, text, want)
 				}
 			})

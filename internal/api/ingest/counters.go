@@ -48,7 +48,8 @@ func (c *Core) Collect(ch chan<- prometheus.Metric) {
 	to := metrics.Sink(ch)
 	settled := func(outcome string, n uint64) {
 		to.Counter("pulsegate_readings_total",
-			"Readings that were settled, by outcome. Stored includes those that completed a stored reading.", float64(n), "outcome", outcome)
+			"Readings that were settled, by outcome. Stored includes those that completed a stored reading.", float64(n),
+			"outcome", outcome)
 	}
 	settled("stored", c.counters.stored.Load())
 	settled("duplicate", c.counters.duplicate.Load())
@@ -62,7 +63,8 @@ func (c *Core) Collect(ch chan<- prometheus.Metric) {
 			settled(in.outcome, n)
 		case in.reason != "":
 			to.Counter("pulsegate_refused_requests_total",
-				"Requests of which no reading was looked at, or none is known to be stored, by reason.", float64(n), "reason", in.reason)
+				"Requests of which no reading was looked at, or none is known to be stored, by reason.", float64(n),
+				"reason", in.reason)
 		}
 	}
 	for s := range numSources {
@@ -71,19 +73,27 @@ func (c *Core) Collect(ch chan<- prometheus.Metric) {
 				float64(c.counters.leftOut[s][d].Load()), "input", s.String(), "reason", d.String())
 		}
 	}
-	to.Counter("pulsegate_mapping_ignored_total", "Payloads that a mapping with ignore has left out.", float64(c.counters.ignored.Load()))
-	to.Counter("pulsegate_mapping_rounded_total", "Values that a mapping with round has rounded.", float64(c.counters.rounded.Load()))
-	to.Gauge("pulsegate_queue_readings", "Readings that are admitted and not yet answered.", float64(c.queue.queued.Load()))
-	to.Gauge("pulsegate_request_body_bytes", "Memory of request bodies that are being read.", float64(c.memory.held.Load()))
+	to.Counter("pulsegate_mapping_ignored_total", "Payloads that a mapping with ignore has left out.",
+		float64(c.counters.ignored.Load()))
+	to.Counter("pulsegate_mapping_rounded_total", "Values that a mapping with round has rounded.",
+		float64(c.counters.rounded.Load()))
+	to.Gauge("pulsegate_queue_readings", "Readings that are admitted and not yet answered.",
+		float64(c.queue.queued.Load()))
+	to.Gauge("pulsegate_request_body_bytes", "Memory of request bodies that are being read.",
+		float64(c.memory.held.Load()))
 
 	ch <- c.counters.groupReadings.Metric(prometheus.NewDesc("pulsegate_commit_group_readings",
 		"Readings in one commit group. A group shares one sync.", nil, nil))
 	ch <- c.counters.commitDuration.Metric(prometheus.NewDesc("pulsegate_commit_duration_seconds",
 		"Time in which the store settled a group and made it durable.", nil, nil))
 	st := c.committer.Stats()
-	to.Counter("pulsegate_commit_calls_total", "Calls whose group has been flushed. A request makes one, a batch larger than a group several.", float64(st.Calls))
+	to.Counter("pulsegate_commit_calls_total",
+		"Calls whose group has been flushed. A request makes one, a batch larger than a group several.", float64(st.Calls))
 	to.Counter("pulsegate_commit_failures_total", "Groups whose flush failed.", float64(st.Failed))
-	to.Counter("pulsegate_commit_queue_full_total", "Requests that were decoded and found no room in the commit queue.", float64(c.queue.rejected.Load()))
-	to.Gauge("pulsegate_commit_queue_calls", "Calls that wait for their group's flush, the running one included.", float64(st.QueuedCalls))
-	to.Gauge("pulsegate_commit_queue_readings", "Readings that wait for their group's flush, the running one included.", float64(st.QueuedItems))
+	to.Counter("pulsegate_commit_queue_full_total", "Requests that were decoded and found no room in the commit queue.",
+		float64(c.queue.rejected.Load()))
+	to.Gauge("pulsegate_commit_queue_calls", "Calls that wait for their group's flush, the running one included.",
+		float64(st.QueuedCalls))
+	to.Gauge("pulsegate_commit_queue_readings", "Readings that wait for their group's flush, the running one included.",
+		float64(st.QueuedItems))
 }

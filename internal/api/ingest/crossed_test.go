@@ -111,7 +111,8 @@ func (m *crossedModel) settle(gateway string, r crossedReading, stated map[strin
 func outcomeName(text string) string {
 	for mark, name := range map[string]string{
 		`"status":"stored"`: "stored", `"status":"duplicate"`: "duplicate", "states another value": "stated",
-		"contradicts the stored value": "conflict", "#too-many-contradictions": "withheld", "not compared, because too many": "withheld",
+		"contradicts the stored value": "conflict", "#too-many-contradictions": "withheld",
+		"not compared, because too many": "withheld",
 	} {
 		if strings.Contains(text, mark) {
 			return name
@@ -158,8 +159,10 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 	srv = serveOn(t, store, ingest.Config{Gate: k.gate}, lane)
 	srv.odd = odd
 	reads := query.New(store, store, query.Options{
-		Service: query.Service{Problems: problem.New(), Gate: k.gate, Param: func(r *http.Request, _ string) string { return strings.Trim(r.URL.Path, "/") }},
-		Flags:   vitals.NewSigns().DefaultFlagLimits(),
+		Service: query.Service{Problems: problem.New(), Gate: k.gate, Param: func(r *http.Request, _ string) string {
+			return strings.Trim(r.URL.Path, "/")
+		}},
+		Flags: vitals.NewSigns().DefaultFlagLimits(),
 	})
 
 	gateways := map[string]string{k.write: "bed-7", k.guest: "bed-5", k.ppg: "bed-8"}
@@ -179,7 +182,8 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 			}
 			continue
 		case 1:
-			req := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/ppg-0?format=csv&from=%d", n), nil) // each with another range
+			// each with another range
+			req := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/ppg-0?format=csv&from=%d", n), nil)
 			req.Header.Set("Authorization", k.ppg)
 			rec := httptest.NewRecorder()
 			reads.Readings(rec, req)
@@ -236,7 +240,8 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 		}
 		for _, r := range a.Rejected {
 			if got := outcomeName(r.Reason); got != rejected[r.Index] {
-				t.Fatalf("request %d, %s: of %s, %d is answered %s, want %s", n, gateways[auth], texts, r.Index, r.Reason, rejected[r.Index])
+				t.Fatalf("request %d, %s: of %s, %d is answered %s, want %s", n, gateways[auth], texts, r.Index, r.Reason,
+					rejected[r.Index])
 			}
 		}
 	}

@@ -30,7 +30,8 @@ func (b bothLanes) Shutdown(ctx context.Context) error {
 func TestFront(t *testing.T) {
 	fronttest.Run(t, fronttest.Front{
 		Serve: func(t testing.TB, l net.Listener, opt front.Options) fronttest.Server {
-			lane, err := opt.Core.FastLane(l, ingest.FastLaneConfig{Conns: opt.Conns, TLS: opt.TLS, WriteTimeout: opt.WriteTimeout})
+			lane, err := opt.Core.FastLane(l, ingest.FastLaneConfig{Conns: opt.Conns, TLS: opt.TLS,
+				WriteTimeout: opt.WriteTimeout})
 			if errors.Is(err, errors.ErrUnsupported) {
 				t.Skip(err)
 			}

@@ -105,7 +105,9 @@ func TestPipelined(t *testing.T) {
 		for i := range 150 {
 			switch body := reading("d", i); {
 			case i%10 == 3:
-				add(request(`{"device":"d","time":1,"spo2_pct":0}`), `422 {"type":"https://github.com/pulsegate/pulsegate/blob/main/docs/problems.md#invalid-reading","title":"The reading is not acceptable","status":422,"field":"spo2_pct","reason":"no signal"}`)
+				add(request(`{"device":"d","time":1,"spo2_pct":0}`),
+					`422 {"type":"https://github.com/pulsegate/pulsegate/blob/main/docs/problems.md#invalid-reading","title":"The `+
+						`reading is not acceptable","status":422,"field":"spo2_pct","reason":"no signal"}`)
 			case i%10 == 5:
 				add(request("["+body+","+reading("e", i)+"]"), `200 {"stored":2,"duplicate":0}`)
 			case i%10 == 7:
@@ -114,7 +116,8 @@ func TestPipelined(t *testing.T) {
 				// More readings than fit into one group.
 				add(request(batch(fmt.Sprint("b", i), 20)), `200 {"stored":20,"duplicate":0}`)
 			case i == 110:
-				add(fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body), `200 {"status":"stored"}`)
+				add(fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n",
+					len(body), body), `200 {"status":"stored"}`)
 			default:
 				add(request(body), `200 {"status":"stored"}`)
 			}
@@ -134,7 +137,8 @@ func TestPipelined(t *testing.T) {
 			}()
 			for i, got := range answers(t, bufio.NewReader(conn), len(want)) {
 				if piece != len(all) {
-					want[i] = strings.NewReplacer("stored\"}", "duplicate\"}", `"stored":2,"duplicate":0`, `"stored":0,"duplicate":2`, `"stored":20,"duplicate":0`, `"stored":0,"duplicate":20`).Replace(want[i])
+					want[i] = strings.NewReplacer("stored\"}", "duplicate\"}", `"stored":2,"duplicate":0`, `"stored":0,"duplicate":2`,
+						`"stored":20,"duplicate":0`, `"stored":0,"duplicate":20`).Replace(want[i])
 				}
 				if got != want[i] {
 					t.Fatalf("in pieces of %d bytes, answer %d: %s, want %s", piece, i, got, want[i])
@@ -220,11 +224,12 @@ func TestFullQueueReadsNoBody(t *testing.T) { eachFast(t, testFullQueueReadsNoBo
 
 func testFullQueueReadsNoBody(t *testing.T, secure bool) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
-	srv := fast(t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, ingest.FastLaneConfig{TLS: secure}, func([]*storage.Entry) error {
-		entered <- struct{}{}
-		<-release
-		return nil
-	})
+	srv := fast(t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, ingest.FastLaneConfig{TLS: secure},
+		func([]*storage.Entry) error {
+			entered <- struct{}{}
+			<-release
+			return nil
+		})
 	first := dial(t, srv)
 	send(t, first, request(good))
 	<-entered
@@ -262,12 +267,14 @@ func TestShutdown(t *testing.T) { eachFast(t, testShutdown) }
 
 func testShutdown(t *testing.T, secure bool) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure, Loops: 2, HeaderTimeout: time.Hour, ReadTimeout: time.Hour}, func([]*storage.Entry) error {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure, Loops: 2, HeaderTimeout: time.Hour,
+		ReadTimeout: time.Hour}, func([]*storage.Entry) error {
 		entered <- struct{}{}
 		<-release
 		return nil
 	})
-	idle, used, waiting, partial, begun, blank := dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv)
+	idle, used, waiting, partial, begun, blank := dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv),
+		dial(t, srv), dial(t, srv)
 	send(t, waiting, request(reading("d", 1)))
 	<-entered
 	send(t, used, request(`{}`))
@@ -295,10 +302,12 @@ func testShutdown(t *testing.T, secure bool) {
 	default:
 	}
 	// The server waits neither for the rest of the body nor for the rest of the header.
-	if got := answers(t, bufio.NewReader(partial), 1)[0]; !strings.HasPrefix(got, "503") || !strings.Contains(got, "#draining") {
+	if got := answers(t, bufio.NewReader(partial), 1)[0]; !strings.HasPrefix(got, "503") ||
+		!strings.Contains(got, "#draining") {
 		t.Errorf("a request without the end of its body: %s, want 503 draining", got)
 	}
-	for name, in := range map[string]io.Reader{"a request without the end of its header": begun, "half of an empty line": blankIn} {
+	for name, in := range map[string]io.Reader{"a request without the end of its header": begun,
+		"half of an empty line": blankIn} {
 		if rest, err := io.ReadAll(in); err != nil || len(rest) != 0 {
 			t.Errorf("%s: %q, %v; want an end", name, rest, err)
 		}

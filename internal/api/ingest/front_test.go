@@ -109,20 +109,23 @@ func eachFront(t *testing.T, test func(t *testing.T, serve serveFunc)) {
 }
 
 // serveMemory starts a server on an in-memory store.
-func serveMemory(t testing.TB, cfg ingest.Config, before func([]*storage.Entry) error, lane *ingest.FastLaneConfig) *server {
+func serveMemory(t testing.TB, cfg ingest.Config, before func([]*storage.Entry) error,
+	lane *ingest.FastLaneConfig) *server {
 	t.Helper()
 	return serveOn(t, &appender{storetest.NewMemory(), before}, cfg, lane)
 }
 
 // serveOn starts a server, with a fast lane unless lane is nil, and stops it at the end of the
 // test. tune may change the full lane's server.
-func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig, tune ...func(*http.Server)) *server {
+func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig,
+	tune ...func(*http.Server)) *server {
 	t.Helper()
 	return serveWith(t, a, cfg, lane, lane != nil && lane.TLS, tune...)
 }
 
 // serveWith is serveOn with or without TLS, also for the full lane alone.
-func serveWith(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig, secure bool, tune ...func(*http.Server)) *server {
+func serveWith(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig, secure bool,
+	tune ...func(*http.Server)) *server {
 	t.Helper()
 	if cfg.Now == nil {
 		cfg.Now = func() time.Time { return now }
@@ -137,7 +140,8 @@ func serveWith(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.
 	}
 	if secure {
 		conns := &share.Conns{Max: 10_000, MaxGuests: 1}
-		s.http.Listener = listen.TLS(s.http.Listener, conns, listen.Handshakes{Config: serverTLS(), Slots: 64, Timeout: polltest.Patience})
+		s.http.Listener = listen.TLS(s.http.Listener, conns, listen.Handshakes{Config: serverTLS(), Slots: 64,
+			Timeout: polltest.Patience})
 		if lane != nil {
 			withConns := *lane
 			withConns.Conns = conns
@@ -217,7 +221,8 @@ func request(body string) string {
 
 // serverTLS returns the TLS configuration of a server.
 func serverTLS() *tls.Config {
-	return &tls.Config{Certificates: []tls.Certificate{certtest.New("ca").Server(1).TLS()}, NextProtos: []string{"h2", "http/1.1"}}
+	return &tls.Config{Certificates: []tls.Certificate{certtest.New("ca").Server(1).TLS()},
+		NextProtos: []string{"h2", "http/1.1"}}
 }
 
 // clientTLS returns the TLS configuration of a client, which trusts every server.

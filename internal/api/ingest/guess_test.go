@@ -81,7 +81,8 @@ func testGuessInOneRequest(t *testing.T, serve serveFunc) {
 	all := guesses(func(n int) int { return most - n })
 	a := writeBatch(t, srv, k.write, all...)
 	if a.Stored != 0 || a.Duplicate != 0 || len(a.Rejected) != len(all) {
-		t.Errorf("%d stored, %d duplicates, %d rejected; want all %d rejected", a.Stored, a.Duplicate, len(a.Rejected), len(all))
+		t.Errorf("%d stored, %d duplicates, %d rejected; want all %d rejected", a.Stored, a.Duplicate,
+			len(a.Rejected), len(all))
 	}
 	compared := 0
 	for i, r := range a.Rejected {
@@ -103,7 +104,8 @@ func testGuessInOneRequest(t *testing.T, serve serveFunc) {
 	all = append(all, spo2("new", 1, 970), spo2("new", 1, 970), spo2("new", 1, 971), spo2("new", 2, 972))
 	a = writeBatch(t, srv, k.write, all...)
 	if a.Stored != 2 || a.Duplicate > 10 || a.Stored+a.Duplicate+len(a.Rejected) != len(all) {
-		t.Errorf("in a random order: %d stored, %d duplicates, %d rejected of %d", a.Stored, a.Duplicate, len(a.Rejected), len(all))
+		t.Errorf("in a random order: %d stored, %d duplicates, %d rejected of %d", a.Stored, a.Duplicate,
+			len(a.Rejected), len(all))
 	}
 	// A client with the read right may compare.
 	a = writeBatch(t, srv, k.ppg, guesses(func(n int) int { return most - n })...)
@@ -127,14 +129,18 @@ func testStateOnce(t *testing.T, serve serveFunc) {
 		readings []string
 		want     string
 	}{
-		{[]string{r("a", 1, `"spo2_pct":97`), r("a", 1, `"spo2_pct":97`), r("a", 2, `"spo2_pct":96`), r("b", 1, `"spo2_pct":95`)},
+		{[]string{r("a", 1, `"spo2_pct":97`), r("a", 1, `"spo2_pct":97`), r("a", 2, `"spo2_pct":96`),
+			r("b", 1, `"spo2_pct":95`)},
 			`{"stored":3,"duplicate":1}`},
-		{[]string{r("c", 1, `"spo2_pct":97`), r("c", 1, `"heart_rate_bpm":60`), r("c", 1, `"heart_rate_bpm":60,"spo2_pct":97`)},
+		{[]string{r("c", 1, `"spo2_pct":97`), r("c", 1, `"heart_rate_bpm":60`),
+			r("c", 1, `"heart_rate_bpm":60,"spo2_pct":97`)},
 			`{"stored":2,"duplicate":1}`},
 		{[]string{r("d", 1, `"spo2_pct":97`), r("d", 1, `"spo2_pct":96`), r("d", 1, `"spo2_pct":97`)},
 			`{"stored":1,"duplicate":1,"rejected":[{"index":1,"field":"spo2_pct","reason":"` + once + `"}]}`},
-		{[]string{r("e", 2, `"spo2_pct":0`), r("e", 1, `"spo2_pct":97`), r("e", 2, `"spo2_pct":97`), r("e", 1, `"heart_rate_bpm":60,"spo2_pct":96`), r("e", 1, `"heart_rate_bpm":61`)},
-			`{"stored":3,"duplicate":0,"rejected":[{"index":0,"field":"spo2_pct","reason":"no signal"},{"index":3,"field":"spo2_pct","reason":"` + once + `"}]}`},
+		{[]string{r("e", 2, `"spo2_pct":0`), r("e", 1, `"spo2_pct":97`), r("e", 2, `"spo2_pct":97`),
+			r("e", 1, `"heart_rate_bpm":60,"spo2_pct":96`), r("e", 1, `"heart_rate_bpm":61`)},
+			`{"stored":3,"duplicate":0,"rejected":[{"index":0,"field":"spo2_pct","reason":"no signal"},{"index":3,` +
+				`"field":"spo2_pct","reason":"` + once + `"}]}`},
 		{[]string{r("f", 3, `"spo2_pct":97`), r("f", 2, `"spo2_pct":97`), r("f", 1, `"spo2_pct":97`)},
 			`{"stored":3,"duplicate":0}`},
 	} {
@@ -169,7 +175,8 @@ func TestGuessBudget(t *testing.T) { eachFront(t, testGuessBudget) }
 func testGuessBudget(t *testing.T, serve serveFunc) {
 	k := newGuessKeyring(t)
 	var later atomic.Int64
-	core, srv := serve(t, ingest.Config{Gate: k.gate, Now: func() time.Time { return now.Add(time.Duration(later.Load())) }}, nil)
+	core, srv := serve(t,
+		ingest.Config{Gate: k.gate, Now: func() time.Time { return now.Add(time.Duration(later.Load())) }}, nil)
 	expect := func(auth, body, want string) http.Header {
 		t.Helper()
 		resp, text := write(t, srv, auth, body)
@@ -190,9 +197,12 @@ func testGuessBudget(t *testing.T, serve serveFunc) {
 			t.Errorf("Retry-After %s, want about %d", header.Get("Retry-After"), 3600/guesses)
 		}
 	}
-	const refused = `"field":"gateway","reason":"not compared, because too many readings contradicted those of other gateways; send it again later"}`
-	expect(k.write, "["+spo2("ppg-1", 1000, 970)+","+spo2("ppg-1", 1001, 970)+"]", `207 {"stored":1,"duplicate":0,"rejected":[{"index":0,`+refused)
-	expect(k.write, "["+spo2("ppg-1", 1000, 971)+","+spo2("ppg-1", 1001, 970)+"]", `207 {"stored":0,"duplicate":1,"rejected":[{"index":0,`+refused)
+	const refused = `"field":"gateway","reason":"not compared, because too many readings contradicted those of other ` +
+		`gateways; send it again later"}`
+	expect(k.write, "["+spo2("ppg-1", 1000, 970)+","+spo2("ppg-1", 1001, 970)+"]",
+		`207 {"stored":1,"duplicate":0,"rejected":[{"index":0,`+refused)
+	expect(k.write, "["+spo2("ppg-1", 1000, 971)+","+spo2("ppg-1", 1001, 970)+"]",
+		`207 {"stored":0,"duplicate":1,"rejected":[{"index":0,`+refused)
 	expect(k.write, spo2("ppg-1", 1001, 971), "409 ") // the gateway's own record
 	expect(k.write, `{"device":"ppg-1","time":1000,"heart_rate_bpm":60}`, "stored")
 	expect(k.write, spo2("ppg-1", 2000, 970), "stored")

@@ -72,7 +72,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // receive reads the body of a request and decodes it into a Job. It borrows the Job only after
 // the body has arrived, which may take long. It releases the body's memory before the commit,
 // which may take long, and before a refusal, after which a client may retry immediately.
-func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.Holder) (job *Job, more bool, err error) {
+func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.Holder) (job *Job,
+	more bool, err error) {
 	t, now := h.core.traceOf(r), h.core.cfg.Now
 	t.begins(tracing.Read, now)
 	buf, err := h.bodies.read(h.paced(w, r), holder, r.Header.Get("Content-Encoding"), r.ContentLength)

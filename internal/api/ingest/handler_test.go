@@ -38,7 +38,8 @@ func (a *appender) Append(group []*storage.Entry) error {
 	return a.Appender.Append(group)
 }
 
-const good = `{"device":"ppg-000123","time":"2026-11-21T10:00:00.123Z","systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97.5,"heart_rate_bpm":72,"resting_heart_rate_bpm":58}`
+const good = `{"device":"ppg-000123","time":"2026-11-21T10:00:00.123Z","systolic_mmhg":121,"diastolic_mmhg":79,` +
+	`"spo2_pct":97.5,"heart_rate_bpm":72,"resting_heart_rate_bpm":58}`
 
 // with returns a single reading with member as its last member.
 func with(member string) string { return `{"device":"d","time":1,` + member + `}` }
@@ -58,7 +59,8 @@ func testAccepted(t *testing.T, serve serveFunc) {
 		{"null in a batch", "\ufeff[" + with(`"spo2_pct":97,"heart_rate_bpm":null`) + `]`, `{"stored":0,"duplicate":1}`},
 		{"empty array", `[]`, `{"stored":0,"duplicate":0}`},
 		{"array of one", `[` + with(`"heart_rate_bpm":60`) + `]`, `{"stored":0,"duplicate":1}`},
-		{"NDJSON", with(`"heart_rate_bpm":60`) + "\n" + strings.Replace(good, "0.123", "1", 1) + "\r\n", `{"stored":1,"duplicate":1}`},
+		{"NDJSON", with(`"heart_rate_bpm":60`) + "\n" + strings.Replace(good, "0.123", "1", 1) + "\r\n",
+			`{"stored":1,"duplicate":1}`},
 		{"one line of NDJSON", with(`"heart_rate_bpm":60`) + "\n", `{"status":"duplicate"}`},
 	} {
 		resp, text := post(t, srv, tt.body, "")
@@ -117,10 +119,12 @@ func testRefused(t *testing.T, serve serveFunc) {
 		{"no signal", with(`"heart_rate_bpm":0`), "", 422, "invalid-reading", "heart_rate_bpm", "no signal"},
 		{"too many decimals", with(`"spo2_pct":97.555`), "", 422, "invalid-reading", "spo2_pct", "decimals"},
 		{"half a pair", with(`"systolic_mmhg":120`), "", 422, "invalid-reading", "diastolic_mmhg", "together"},
-		{"pressures swapped", with(`"systolic_mmhg":80,"diastolic_mmhg":120`), "", 422, "invalid-reading", "systolic_mmhg", "above"},
+		{"pressures swapped", with(`"systolic_mmhg":80,"diastolic_mmhg":120`), "", 422, "invalid-reading",
+			"systolic_mmhg", "above"},
 		{"no zone", `{"device":"d","time":"2026-11-21T10:00:00","spo2_pct":97}`, "", 422, "invalid-reading", "time", "zone"},
 		{"before 1970", `{"device":"d","time":-1,"spo2_pct":97}`, "", 422, "invalid-reading", "time", "1970"},
-		{"future", `{"device":"d","time":"2026-11-21T10:05:00.001Z","spo2_pct":97}`, "", 422, "invalid-reading", "time", "ahead"},
+		{"future", `{"device":"d","time":"2026-11-21T10:05:00.001Z","spo2_pct":97}`, "", 422, "invalid-reading",
+			"time", "ahead"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			resp, text := post(t, srv, tt.body, tt.encoding)
@@ -138,10 +142,12 @@ func testRefused(t *testing.T, serve serveFunc) {
 				t.Fatalf("%v: %s", err, text)
 			}
 			if !strings.HasSuffix(p.Type, "#"+tt.typ) || p.Status != tt.status || p.Title == "" {
-				t.Errorf("type %q, status %d, title %q; want type %q, status %d and a title", p.Type, p.Status, p.Title, tt.typ, tt.status)
+				t.Errorf("type %q, status %d, title %q; want type %q, status %d and a title", p.Type, p.Status, p.Title,
+					tt.typ, tt.status)
 			}
 			if p.Field != tt.field || !strings.Contains(p.Reason+p.Detail, tt.reason) {
-				t.Errorf("field %q, reason %q, detail %q; want field %q, and %q in a text", p.Field, p.Reason, p.Detail, tt.field, tt.reason)
+				t.Errorf("field %q, reason %q, detail %q; want field %q, and %q in a text", p.Field, p.Reason, p.Detail,
+					tt.field, tt.reason)
 			}
 			if retry := resp.Header.Get("Retry-After"); retry != "" {
 				t.Errorf("Retry-After %q with a %d", retry, tt.status)
@@ -183,7 +189,8 @@ func testRawRequests(t *testing.T, serve serveFunc) {
 		{"HTTP/1.0 without length", "POST /v1/readings HTTP/1.0\r\n\r\n" + good, 411, "length-required"},
 		{"length of zero", head + "Content-Length: 0\r\n\r\n", 400, "empty body"},
 		{"chunked", head + "Transfer-Encoding: chunked\r\n\r\n" + chunked, 200, "stored"},
-		{"odd Content-Type", head + "Content-Type: image/png\r\nContent-Length: " + fmt.Sprint(len(good)) + "\r\n\r\n" + good, 200, "duplicate"},
+		{"odd Content-Type", head + "Content-Type: image/png\r\nContent-Length: " + fmt.Sprint(len(good)) + "\r\n\r\n" + good,
+			200, "duplicate"},
 		{"announced too large", head + "Content-Length: 40000000\r\n\r\n", 413, "too-large"},
 		{"announced absurdly large", head + "Content-Length: 9000000000000000000\r\n\r\n", 413, "too-large"},
 		{"bad chunk", head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "malformed-body"},

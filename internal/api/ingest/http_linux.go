@@ -76,7 +76,8 @@ func (l *httpFront) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int)
 				}
 				return taken
 			}
-		case verdict != fastparse.Accept, tooLarge, l.lane.core.cfg.Trace != nil && r.Traceparent.End > 0, l.cfg.Host != nil && !l.cfg.Host(r.Host.Of(rest)), !l.take(c, rest, r):
+		case verdict != fastparse.Accept, tooLarge, l.lane.core.cfg.Trace != nil &&
+			r.Traceparent.End > 0, l.cfg.Host != nil && !l.cfg.Host(r.Host.Of(rest)), !l.take(c, rest, r):
 			if !c.Full() { // otherwise it waits
 				c.Move()
 			}

@@ -226,9 +226,9 @@ type Delivery struct {
 }
 
 // Receive authorizes a client, decodes its message, makes the
-// readings durable, and calls answer with the outcome, which is valid until answer returns. It waits for the commit until ctx ends;
-// readings that were admitted by then may still be stored. The memory of the message is the caller's
-// to bound, and may be reused once Receive has returned.
+// readings durable, and calls answer with the outcome, which is valid until answer returns. It waits for the commit
+// until ctx ends; readings that were admitted by then may still be stored. The memory of the message is the caller's to
+// bound, and may be reused once Receive has returned.
 func (c *Core) Receive(ctx context.Context, d *Delivery, answer func(*Outcome)) {
 	job := c.Job()
 	d.to(job)
@@ -436,7 +436,8 @@ func (o *Outcome) Results() iter.Seq[Result] {
 func (o *Outcome) result(i int, wait time.Duration) Result {
 	j, c := o.job, o.core
 	e := &j.entries[i]
-	r := Result{Index: int(j.batch.Index[i]), Device: e.Reading.Device, Outcome: e.Outcome, ReceivedUnixMs: e.ReceivedUnixMs}
+	r := Result{Index: int(j.batch.Index[i]), Device: e.Reading.Device, Outcome: e.Outcome,
+		ReceivedUnixMs: e.ReceivedUnixMs}
 	switch {
 	case e.Outcome == 0 && j.batch.hasUnits():
 	case e.Outcome == storage.Stored, e.Outcome == storage.Completed:
@@ -460,5 +461,6 @@ func (o *Outcome) rejected(why *vitals.FieldError) Result {
 	if why.Err == ErrNotCovered {
 		k = refusedDevice
 	}
-	return Result{Index: why.Index, Device: o.job.origin.Device, Problem: o.core.answers.kinds[k].problem, Field: why.Field, Reason: why.Reason()}
+	return Result{Index: why.Index, Device: o.job.origin.Device, Problem: o.core.answers.kinds[k].problem,
+		Field: why.Field, Reason: why.Reason()}
 }

@@ -101,7 +101,8 @@ func (j *Job) Release() {
 func (j *Job) reset() bool {
 	j.core.memory.Release(j.holder, j.reserved)
 	j.holder, j.reserved = nil, 0
-	if j.lost || cap(j.batch.Readings) > maxKeptReadings || cap(j.batch.Refused) > maxKeptReadings || cap(j.out) > maxKeptOut {
+	if j.lost || cap(j.batch.Readings) > maxKeptReadings || cap(j.batch.Refused) > maxKeptReadings ||
+		cap(j.out) > maxKeptOut {
 		return false
 	}
 	j.batch.Reset()
@@ -158,7 +159,8 @@ func (j *Job) decode(body []byte) bool {
 	if j.batch.hasUnits() {
 		j.batch.keepUnits()
 		if j.batch.intake.Whole && len(j.batch.Readings) > c.cfg.MaxGroup {
-			j.refusal = refusal{kind: refusedTooLarge, detail: fmt.Sprintf("%d readings at most are stored all or not at all.", c.cfg.MaxGroup)}
+			j.refusal = refusal{kind: refusedTooLarge, detail: fmt.Sprintf("%d readings at most are stored all or not at all.",
+				c.cfg.MaxGroup)}
 			return false
 		}
 	}

@@ -27,7 +27,8 @@ import (
 func rulesFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules")
-	const rules = "[[rule]]\nclaim = \"azp\"\nvalue = \"pulsegate\"\nrights = [\"write\"]\ngateway = \"bed-7\"\ndevices = \"ppg-\"\n"
+	const rules = "[[rule]]\nclaim = \"azp\"\nvalue = \"pulsegate\"\nrights = [\"write\"]\ngateway = \"bed-7\"\ndevices " +
+		"= \"ppg-\"\n"
 	try(t, os.WriteFile(path, []byte(rules), 0o600))
 	return path
 }
@@ -65,7 +66,8 @@ func TestLaneJWT(t *testing.T) {
 	fresh := func() string { renewed++; return bearer(oidctest.Object{"jti": renewed}) }
 	stored := func(conn *peer, auth string) {
 		t.Helper()
-		if status, rest := swap(t, conn, authorized(good, auth)); status != "HTTP/1.1 200 OK" || !strings.Contains(rest, `{"status":"stored"}`) {
+		if status, rest := swap(t, conn, authorized(good, auth)); status != "HTTP/1.1 200 OK" ||
+			!strings.Contains(rest, `{"status":"stored"}`) {
 			t.Fatalf("%s\n%s", status, rest)
 		}
 	}
@@ -112,7 +114,8 @@ func TestLaneJWT(t *testing.T) {
 		}
 	})
 	stays("a JWT that no rule matches", func(conn *peer) {
-		if status, rest := swap(t, conn, authorized(good, bearer(oidctest.Object{"azp": nil}))); status != "HTTP/1.1 403 Forbidden" {
+		if status, rest := swap(t, conn, authorized(good, bearer(oidctest.Object{"azp": nil}))); status !=
+			"HTTP/1.1 403 Forbidden" {
 			t.Errorf("no rule: %s\n%s", status, rest)
 		}
 	})
@@ -122,9 +125,11 @@ func TestLaneJWT(t *testing.T) {
 	}{
 		{"expired", bearer(oidctest.Object{"exp": 1}), "HTTP/1.1 401 Unauthorized", `error="invalid_token"`},
 		{"other audience", bearer(oidctest.Object{"aud": "x"}), "HTTP/1.1 401 Unauthorized", "invalid-credentials"},
-		{"larger than the lane takes", bearer(oidctest.Object{"padding": strings.Repeat("x", 4000)}), "HTTP/1.1 200 OK", `{"status":"stored"}`},
+		{"larger than the lane takes", bearer(oidctest.Object{"padding": strings.Repeat("x", 4000)}), "HTTP/1.1 200 OK",
+			`{"status":"stored"}`},
 		{"largest", bearer(oidctest.Object{"padding": strings.Repeat("x", 5500)}), "HTTP/1.1 200 OK", `{"status":"stored"}`},
-		{"too large", bearer(oidctest.Object{"padding": strings.Repeat("x", 6100)}), "HTTP/1.1 401 Unauthorized", "invalid-credentials"},
+		{"too large", bearer(oidctest.Object{"padding": strings.Repeat("x", 6100)}), "HTTP/1.1 401 Unauthorized",
+			"invalid-credentials"},
 	} {
 		before := srv.lane.Stats().Moved
 		status, rest := swap(t, dial(t, srv), authorized(good, tt.auth))
@@ -140,18 +145,21 @@ func TestLaneJWT(t *testing.T) {
 	nowhere := oidctest.New(t)
 	broken := func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusBadGateway); return true }
 	nowhere.Answer.Store(&broken)
-	provider, err := oidc.Open(oidc.Options{Issuer: nowhere.URL, ClientID: oidctest.ClientID, Rules: rulesFile(t), Every: -1})
+	provider, err := oidc.Open(oidc.Options{Issuer: nowhere.URL, ClientID: oidctest.ClientID,
+		Rules: rulesFile(t), Every: -1})
 	try(t, err)
 	defer provider.Close()
-	srv = serveOn(t, settleAs(storage.Stored), ingest.Config{Gate: &gate.Gate{OIDC: provider}, Now: time.Now}, &ingest.FastLaneConfig{})
-	if status, rest := swap(t, dial(t, srv), authorized(good, "Bearer "+nowhere.Token(nil))); status != "HTTP/1.1 503 Service Unavailable" ||
+	srv = serveOn(t, settleAs(storage.Stored), ingest.Config{Gate: &gate.Gate{OIDC: provider}, Now: time.Now},
+		&ingest.FastLaneConfig{})
+	if status, rest := swap(t, dial(t, srv), authorized(good, "Bearer "+nowhere.Token(nil))); status !=
+		"HTTP/1.1 503 Service Unavailable" ||
 		!strings.Contains(rest, "Retry-After: ") || !strings.Contains(rest, "keys-unknown") {
 		t.Errorf("no keys: %s\n%s", status, rest)
 	}
 }
 
-// BenchmarkLaneJWT measures the CPU time of the process for a request with a JWT that was verified before, beside one with a
-// token, in turns in one run: JWT/token is the quotient. It includes the client's. The store does nothing.
+// BenchmarkLaneJWT measures the CPU time of the process for a request with a JWT that was verified before, beside one
+// with a token, in turns in one run: JWT/token is the quotient. It includes the client's. The store does nothing.
 func BenchmarkLaneJWT(b *testing.B) {
 	house, g, static := newHouse(b)
 	srv := serveOn(b, settleAs(storage.Stored), ingest.Config{Gate: g, Now: time.Now}, &ingest.FastLaneConfig{})

@@ -39,7 +39,8 @@ func (r *recorder) Append(group []*storage.Entry) error {
 	defer r.mu.Unlock()
 	for _, e := range group {
 		e.Outcome = storage.Stored
-		r.readings = append(r.readings, fmt.Sprintf("stored %s by %q at %d, offset %d: %v", e.Reading.Device, e.Reading.Gateway, e.Reading.TimeUnixMs, e.Reading.UTCOffset, e.Reading.Values))
+		r.readings = append(r.readings, fmt.Sprintf("stored %s by %q at %d, offset %d: %v", e.Reading.Device,
+			e.Reading.Gateway, e.Reading.TimeUnixMs, e.Reading.UTCOffset, e.Reading.Values))
 	}
 	return nil
 }
@@ -128,7 +129,8 @@ func outcomeOn(t testing.TB, conn net.Conn, stream string, cuts []int) []string 
 			seen = append(seen, "no date")
 		}
 		delete(resp.Header, "Date")
-		seen = append(seen, fmt.Sprint(resp.Proto, resp.StatusCode, resp.Header, resp.Close, resp.ContentLength, string(body)))
+		seen = append(seen, fmt.Sprint(resp.Proto, resp.StatusCode, resp.Header, resp.Close, resp.ContentLength,
+			string(body)))
 	}
 }
 
@@ -149,8 +151,10 @@ func (tw *twin) compareThrough(t testing.TB, wrap func(net.Conn) net.Conn, strea
 	stream = tw.tokens.Replace(stream)
 	var full, fast string
 	for range 6 {
-		full = strings.Join(append(outcomeOn(t, dialThrough(t, tw.full, wrap), stream, cuts), tw.storedFull.take(t, tw.full)...), "\n")
-		fast = strings.Join(append(outcomeOn(t, dialThrough(t, tw.fast, wrap), stream, cuts), tw.storedFast.take(t, tw.fast)...), "\n")
+		full = strings.Join(append(outcomeOn(t, dialThrough(t, tw.full, wrap), stream, cuts),
+			tw.storedFull.take(t, tw.full)...), "\n")
+		fast = strings.Join(append(outcomeOn(t, dialThrough(t, tw.fast, wrap), stream, cuts),
+			tw.storedFast.take(t, tw.fast)...), "\n")
 		if full == fast {
 			return
 		}
@@ -165,15 +169,19 @@ func parts() []string {
 	return []string{
 		usual, usual, usual, usual,
 		request(batch("d", 3)), request(batch("d", 8)), request(batch("d", 60)),
-		request(`{"device":"d","time":"1970-01-01T02:00:07+02:00","spo2_pct":97}`), request(`{"device":"d","time":"1970-01-01T00:00:07-00:00","spo2_pct":97}`),
+		request(`{"device":"d","time":"1970-01-01T02:00:07+02:00","spo2_pct":97}`),
+		request(`{"device":"d","time":"1970-01-01T00:00:07-00:00","spo2_pct":97}`),
 		request(`{"device":"d","time":"1970-01-01T00:00:07\u002b00:00","spo2_pct":97}`), // as the strict decoder reads it
 		request("\ufeff" + `{"device":"d","time":7,"spo2_pct":null,"heart_rate_bpm":72,"gateway":null}`),
 		request(`{"device":"d","time":1,"spo2_pct":0}`), request("nonsense"), request("[]"), request("[1]"),
 		with("Connection: keep-alive"), with("Connection: close"), with("Authorization: Bearer x"),
 		with("User-Agent: a b\r\nAccept: */*\r\nContent-Type: application/json\r\nAccept-Encoding: gzip"),
-		with("Content-Length: 3"), with("Expect: 100-continue"), with("Content-Encoding: identity"), with("X: y"), with("Connection: upgrade"),
-		with("Transfer-Encoding: chunked"), with(" folded: x"), with("Host: y"), with("Accept : x"), with("Accept: \x01"), with("Accept: \x00"),
-		strings.Replace(usual, "Content-Length: ", "Content-Length: +", 1), strings.Replace(usual, "Content-Length: ", "Content-Length: 0", 1),
+		with("Content-Length: 3"), with("Expect: 100-continue"), with("Content-Encoding: identity"), with("X: y"),
+		with("Connection: upgrade"),
+		with("Transfer-Encoding: chunked"), with(" folded: x"), with("Host: y"), with("Accept : x"), with("Accept: \x01"),
+		with("Accept: \x00"),
+		strings.Replace(usual, "Content-Length: ", "Content-Length: +", 1),
+		strings.Replace(usual, "Content-Length: ", "Content-Length: 0", 1),
 		strings.Replace(usual, "Content-Length: ", "Content-Length: \t ", 1), strings.Replace(usual, "\r\n", "\n", 2),
 		strings.Replace(usual, "HTTP/1.1", "HTTP/1.0", 1), strings.Replace(usual, "Host: x\r\n", "", 1),
 		strings.Replace(usual, "/v1/readings", "/v1/readings?x", 1), strings.Replace(usual, "POST", "PUT", 1),
@@ -187,8 +195,10 @@ func gatedParts() []string {
 	usual := reading("ppg-1", 1)
 	return []string{
 		authorized(usual, "$WRITE"), authorized(usual, "$WRITE"), authorized(usual, "$WRITE"), authorized(usual, "$PPG"),
-		authorized(batch("d", 8), "$WRITE"), authorized(batch("d", 3), "$PPG"), authorized(batch("d", 60), "$WRITE"), authorized("nonsense", "$WRITE"),
-		authorized(usual, "$READ"), authorized(usual, "$REVOKED"), authorized(batch("d", 60), "$READ"), authorized(usual, "$WRITE", "$WRITE"),
+		authorized(batch("d", 8), "$WRITE"), authorized(batch("d", 3), "$PPG"), authorized(batch("d", 60), "$WRITE"),
+		authorized("nonsense", "$WRITE"),
+		authorized(usual, "$READ"), authorized(usual, "$REVOKED"), authorized(batch("d", 60), "$READ"),
+		authorized(usual, "$WRITE", "$WRITE"),
 		authorized(`{"device":"d","gateway":"g","time":1,"spo2_pct":97}`, "$WRITE"),
 		strings.Replace(authorized(usual, "$WRITE"), "Host", "Connection: close\r\nHost", 1),
 		strings.Replace(authorized(usual, "$READ"), "Host", "Connection: close\r\nHost", 1),
@@ -196,8 +206,10 @@ func gatedParts() []string {
 		strings.Replace(authorized(usual, "$WRITE"), "Content-Length: ", "Content-Length: 9", 1),
 		strings.Replace(authorized(usual, "$READ"), "Content-Length: ", "Content-Length: 9", 1),
 		strings.Replace(authorized(usual, "$READ"), "HTTP/1.1", "HTTP/1.0", 1),
-		"POST /v1/readings HTTP/1.1\r\nHost: x\r\nAuthorization: $READ\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n",
-		"POST /v1/readings HTTP/1.1\r\nHost: x\r\nAuthorization: $WRITE\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n",
+		"POST /v1/readings HTTP/1.1\r\nHost: x\r\nAuthorization: $READ\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n" +
+			"[]\r\n0\r\n\r\n",
+		"POST /v1/readings HTTP/1.1\r\nHost: x\r\nAuthorization: $WRITE\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n" +
+			"[]\r\n0\r\n\r\n",
 	}
 }
 
@@ -225,11 +237,13 @@ func againstNetHTTP(t *testing.T, streams int) {
 		})
 		t.Run(fmt.Sprint("gated ", seed), func(t *testing.T) {
 			t.Parallel()
-			testAgainstNetHTTP(t, newTwin(t, true, shortTimeout), slices.Concat(parts(), gatedParts(), gatedParts()), seed, streams)
+			testAgainstNetHTTP(t, newTwin(t, true, shortTimeout), slices.Concat(parts(), gatedParts(), gatedParts()),
+				seed, streams)
 		})
 		t.Run(fmt.Sprint("over TLS ", seed), func(t *testing.T) {
 			t.Parallel()
-			testAgainstNetHTTP(t, newTwinOver(t, true, true, shortTimeout), slices.Concat(parts(), gatedParts(), gatedParts()), seed, streams)
+			testAgainstNetHTTP(t, newTwinOver(t, true, true, shortTimeout), slices.Concat(parts(), gatedParts(), gatedParts()),
+				seed, streams)
 		})
 	}
 }
@@ -324,7 +338,8 @@ func (c byteByByte) Write(p []byte) (int, error) {
 
 func testEverySplit(t *testing.T, tw *twin, usual string, stride int) {
 	usual = tw.tokens.Replace(usual)
-	for _, stream := range []string{usual + last, usual + "\r\n" + last, usual + "\r\n" + strings.Replace(usual, "Host", "Connection: close\r\nHost", 1) + last} {
+	for _, stream := range []string{usual + last, usual + "\r\n" + last,
+		usual + "\r\n" + strings.Replace(usual, "Host", "Connection: close\r\nHost", 1) + last} {
 		for cut := rand.IntN(stride); cut < len(stream); cut += stride {
 			tw.compare(t, stream, []int{cut})
 		}

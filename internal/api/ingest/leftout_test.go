@@ -47,14 +47,16 @@ func TestLeftOut(t *testing.T) {
 		{disowning{vitals.Array, codes.Questionable}, `{"stored":0,"duplicate":0}`},
 	} {
 		w := httptest.NewRecorder()
-		core.Handler(func(*http.Request) ingest.Input { return tt.in }).ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")))
+		core.Handler(func(*http.Request) ingest.Input { return tt.in }).ServeHTTP(w,
+			httptest.NewRequest("POST", "/", strings.NewReader("{}")))
 		if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != tt.want {
 			t.Errorf("%+v: %d %s, want %s", tt.in, w.Code, got, tt.want)
 		}
 	}
 	rec := httptest.NewRecorder()
 	metrics.Handler("", func() bool { return true }, core).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
-	if want := `pulsegate_left_out_total{input="mapping",reason="busy"} 4`; !strings.Contains(rec.Body.String(), want) || reported != 4 {
+	if want := `pulsegate_left_out_total{input="mapping",reason="busy"} 4`; !strings.Contains(rec.Body.String(), want) ||
+		reported != 4 {
 		t.Errorf("%d reported; metrics without %s", reported, want)
 	}
 }

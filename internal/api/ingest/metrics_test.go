@@ -49,7 +49,8 @@ func testCollect(t *testing.T, serve serveFunc) {
 	got := ""
 	for line := range strings.Lines(rec.Body.String()) {
 		bucket := strings.Contains(line, "_bucket{") || strings.Contains(line, "_duration_seconds_sum")
-		if strings.HasPrefix(line, "pulsegate_") && !bucket && !strings.HasPrefix(line, "pulsegate_build") && !strings.HasPrefix(line, "pulsegate_ready") {
+		if strings.HasPrefix(line, "pulsegate_") && !bucket && !strings.HasPrefix(line, "pulsegate_build") &&
+			!strings.HasPrefix(line, "pulsegate_ready") {
 			got += line
 		}
 	}

@@ -95,7 +95,8 @@ func TestOverloadRudeClient(t *testing.T) {
 			}
 		}
 		if refused != inVain {
-			t.Errorf("of %d further requests %d are refused, want the %d sent while the queue was full", requests-8, refused, inVain)
+			t.Errorf("of %d further requests %d are refused, want the %d sent while the queue was full", requests-8,
+				refused, inVain)
 		}
 	})
 }

@@ -19,7 +19,8 @@ func TestDecodeWhileCommitting(t *testing.T) { eachFront(t, testDecodeWhileCommi
 
 func testDecodeWhileCommitting(t *testing.T, serve serveFunc) {
 	const readings = 20
-	forms := []struct{ encoding, between string }{{"", ","}, {"gzip", ","}, {"zstd", ","}, {"", "\n"}, {"gzip", "\n"}, {"zstd", "\n"}}
+	forms := []struct{ encoding, between string }{{"", ","}, {"gzip", ","}, {"zstd", ","}, {"", "\n"}, {"gzip", "\n"},
+		{"zstd", "\n"}}
 	groups, release := make(chan int, 100), make(chan struct{})
 	core, srv := serve(t, ingest.Config{MaxQueued: 1 + len(forms)*readings}, func(group []*storage.Entry) error {
 		groups <- len(group)
@@ -49,8 +50,10 @@ func testDecodeWhileCommitting(t *testing.T, serve serveFunc) {
 			}
 		})
 	}
-	polltest.Until(t, "all batches are admitted", func() bool { return core.Commits().QueuedItems >= 1+len(forms)*readings })
-	if resp, text := post(t, srv, compress(t, "gzip", batch("late", readings)), "gzip"); resp.StatusCode != 503 || !strings.Contains(text, "#overloaded") {
+	polltest.Until(t, "all batches are admitted",
+		func() bool { return core.Commits().QueuedItems >= 1+len(forms)*readings })
+	if resp, text := post(t, srv, compress(t, "gzip", batch("late", readings)), "gzip"); resp.StatusCode != 503 ||
+		!strings.Contains(text, "#overloaded") {
 		t.Errorf("beyond the bound: %d %s, want 503 overloaded", resp.StatusCode, text)
 	}
 	if got := core.Commits(); got.Groups != 0 {

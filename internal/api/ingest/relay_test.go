@@ -38,14 +38,17 @@ func testRelay(t *testing.T, serve serveFunc) {
 		return nil
 	})
 	const morning = "2026-11-21T10:00:00"
-	a := writeBatch(t, srv, relay, of("", morning+"Z", 60), of("g1", morning+".001Z", 61), of("g1", morning+".002+02:00", 62))
+	a := writeBatch(t, srv, relay, of("", morning+"Z", 60), of("g1", morning+".001Z", 61),
+		of("g1", morning+".002+02:00", 62))
 	if a.Stored != 3 {
 		t.Errorf("stored %d, want 3", a.Stored)
 	}
-	if a = writeBatch(t, srv, writer, of("g1", morning+"Z", 60)); len(a.Rejected) != 1 || a.Rejected[0].Field != "gateway" {
+	if a = writeBatch(t, srv, writer, of("g1", morning+"Z", 60)); len(a.Rejected) != 1 ||
+		a.Rejected[0].Field != "gateway" {
 		t.Errorf("without the right: %+v, want a rejected gateway", a)
 	}
-	if a = writeBatch(t, srv, relay, of("g2", morning+"Z", 60), of("g2", morning+".001Z", 61), of("g1", morning+".001+01:00", 61)); a.Duplicate != 1 || a.Stored != 2 {
+	if a = writeBatch(t, srv, relay, of("g2", morning+"Z", 60), of("g2", morning+".001Z", 61),
+		of("g1", morning+".001+01:00", 61)); a.Duplicate != 1 || a.Stored != 2 {
 		t.Errorf("again: %+v, want a duplicate, and the others stored", a)
 	}
 	if resp, _ := write(t, srv, covers, of("g1", morning+"Z", 60)); resp.StatusCode != http.StatusForbidden {
@@ -78,7 +81,8 @@ func testRelayGuess(t *testing.T, serve serveFunc) {
 	if a := writeBatch(t, srv, relay, of("g", at, 60)); a.Stored != 1 || a.Duplicate != 0 {
 		t.Errorf("the stored value in a batch: %+v, want it stored", a)
 	}
-	if resp, text := write(t, srv, relay, of("g", at, 60)); resp.StatusCode != http.StatusOK || !strings.Contains(text, `"stored"`) {
+	if resp, text := write(t, srv, relay, of("g", at, 60)); resp.StatusCode != http.StatusOK ||
+		!strings.Contains(text, `"stored"`) {
 		t.Errorf("the stored value: %d %s, want it stored", resp.StatusCode, text)
 	}
 	if a := writeBatch(t, srv, relay, of("g", at, 61)); len(a.Rejected) != 1 || a.Rejected[0].Field != "time" {

@@ -20,7 +20,8 @@ func (c *Core) traceOf(r *http.Request) *trace {
 	return (*trace)(tracing.Of(r))
 }
 
-// newTrace returns the trace of a message that did not come over HTTP, or nil. It began at a time, or now if that is zero.
+// newTrace returns the trace of a message that did not come over HTTP, or nil. It began at a time, or now if that is
+// zero.
 func newTrace(c *Core, since time.Time) *trace {
 	if c.cfg.Trace == nil {
 		return nil

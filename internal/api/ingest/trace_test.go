@@ -99,7 +99,8 @@ func within(t *testing.T, spans []tracedSpan) {
 	at := spans[0].StartTimeUnixNano
 	for _, s := range spans[1:] {
 		if s.StartTimeUnixNano < at || s.EndTimeUnixNano < s.StartTimeUnixNano || s.ParentSpanID != spans[0].SpanID {
-			t.Errorf("%s is from %d to %d, before the end of the previous one at %d", s.Name, s.StartTimeUnixNano, s.EndTimeUnixNano, at)
+			t.Errorf("%s is from %d to %d, before the end of the previous one at %d", s.Name, s.StartTimeUnixNano,
+				s.EndTimeUnixNano, at)
 		}
 		at = s.EndTimeUnixNano
 	}
@@ -139,7 +140,8 @@ func TestTracePhases(t *testing.T) {
 		want     string // of each request: phases, readings, group, groups
 	}{
 		{"fast", request(good), 1, false, "decode queue commit 1 1 1;"},
-		{"fast, in one turn", request(good) + request(batch("d", 3)), 2, false, "decode queue commit 1 4 1;decode queue commit 3 4 1;"},
+		{"fast, in one turn", request(good) + request(batch("d", 3)), 2, false,
+			"decode queue commit 1 4 1;decode queue commit 3 4 1;"},
 		{"full", request(good), 1, true, "read decode queue commit 1 1 1;"},
 		{"full, in three groups", request(batch("d", 9)), 1, true, "read decode queue commit 9 1 3;"},
 	} {
@@ -160,7 +162,8 @@ func TestTracePhases(t *testing.T) {
 					got += s.Name + " "
 				}
 				last := spans[len(spans)-1]
-				got += fmt.Sprintf("%s %s %s;", spans[0].attribute("pulsegate.readings"), last.attribute("pulsegate.commit.readings"), last.attribute("pulsegate.commit.groups"))
+				got += fmt.Sprintf("%s %s %s;", spans[0].attribute("pulsegate.readings"),
+					last.attribute("pulsegate.commit.readings"), last.attribute("pulsegate.commit.groups"))
 			}
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)

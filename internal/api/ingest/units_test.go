@@ -47,7 +47,8 @@ var unitHead = reply.NewHead(http.StatusOK, "text/plain")
 
 func (unitInput) Respond(o *ingest.Outcome) ingest.Answer {
 	if why, rejected := o.Refusal(); rejected {
-		return ingest.Answer{Head: reply.NewHead(why.Problem.Status(), "text/plain"), Body: []byte("refused: " + why.Problem.Title())}
+		return ingest.Answer{Head: reply.NewHead(why.Problem.Status(), "text/plain"),
+			Body: []byte("refused: " + why.Problem.Title())}
 	}
 	var out []byte
 	for r := range o.Results() {
@@ -73,10 +74,12 @@ func serveUnits(t testing.TB, store *storetest.Memory, cfg ingest.Config) func(b
 	}
 }
 
-// A body that is rejected as a whole is charged like one reading, also if the input has decoded others before the error.
+// A body that is rejected as a whole is charged like one reading, also if the input has decoded others before the
+// error.
 func TestRejectedBodyIsChargedOnce(t *testing.T) {
 	k := newKeyring(t)
-	core, err := ingest.New(storetest.NewMemory(), problem.New(), ingest.Config{Gate: k.gate, Now: func() time.Time { return now }})
+	core, err := ingest.New(storetest.NewMemory(), problem.New(),
+		ingest.Config{Gate: k.gate, Now: func() time.Time { return now }})
 	try(t, err)
 	t.Cleanup(func() { core.Close(context.Background()) })
 	h := core.Handler(unitForm)
@@ -117,14 +120,20 @@ func TestUnits(t *testing.T) {
 		{"a reading", a, 200, "0 1 \n"},
 		{"a unit with a contradiction", b + "|" + contradicts, 200, "0 0 \n0 4 contradicts the stored value\n"},
 		{"beside another", b + "|" + contradicts + "\n" + rate, 200, "0 0 \n0 4 contradicts the stored value\n1 2 \n"},
-		{"all in one with an invalid one", "!" + unitReading("a", 3, `"spo2_pct":97`) + "\n" + unitReading("a", 4, `"spo2_pct":0`), 200, "1 0 no signal\n"},
-		{"all in one with a contradiction", "!" + unitReading("a", 3, `"spo2_pct":97`) + "\n" + contradicts, 200, "0 0 \n1 4 contradicts the stored value\n"},
+		{"all in one with an invalid one", "!" + unitReading("a", 3, `"spo2_pct":97`) + "\n" +
+			unitReading("a", 4, `"spo2_pct":0`), 200, "1 0 no signal\n"},
+		{"all in one with a contradiction", "!" + unitReading("a", 3, `"spo2_pct":97`) + "\n" + contradicts, 200,
+			"0 0 \n1 4 contradicts the stored value\n"},
 		{"all in one", "!" + unitReading("a", 3, `"spo2_pct":97`) + "\n" + a, 200, "0 1 \n1 3 \n"},
-		{"an invalid one in a unit", unitReading("a", 5, `"spo2_pct":97`) + "|" + unitReading("a", 6, `"spo2_pct":0`) + "\n" + unitReading("a", 7, `"spo2_pct":97`), 200, "0 0 no signal\n1 1 \n"},
+		{"an invalid one in a unit", unitReading("a", 5, `"spo2_pct":97`) + "|" + unitReading("a", 6, `"spo2_pct":0`) + "\n" +
+			unitReading("a", 7, `"spo2_pct":97`), 200, "0 0 no signal\n1 1 \n"},
 		{"it was not stored", unitReading("a", 5, `"spo2_pct":96`), 200, "0 1 \n"},
-		{"an awkward name", unitReading("-x", 5, `"spo2_pct":97`) + "|" + unitReading("a", 8, `"spo2_pct":97`), 200, "0 6 a new device may be named neither . nor .., nor begin with -\n0 0 \n"},
+		{"an awkward name", unitReading("-x", 5, `"spo2_pct":97`) + "|" + unitReading("a", 8, `"spo2_pct":97`), 200,
+			"0 6 a new device may be named neither . nor .., nor begin with -\n0 0 \n"},
 		{"more than a group", "!" + strings.Join([]string{a, a, a, a, a}, "\n"), 413, "refused: The body is too large"},
-		{"units in several groups", strings.Repeat(unitReading("b", 1, `"spo2_pct":97`)+"|"+unitReading("b", 2, `"spo2_pct":97`)+"|"+unitReading("b", 3, `"spo2_pct":97`)+"\n", 2) + a, 200,
+		{"units in several groups",
+			strings.Repeat(unitReading("b", 1, `"spo2_pct":97`)+"|"+unitReading("b", 2, `"spo2_pct":97`)+"|"+unitReading("b", 3,
+				`"spo2_pct":97`)+"\n", 2) + a, 200,
 			"0 1 \n0 1 \n0 1 \n1 3 \n1 3 \n1 3 \n2 3 \n"},
 		{"not JSON", "{", 400, "refused: The body is not valid"},
 	} {

@@ -47,7 +47,8 @@ func TestRights(t *testing.T) {
 			auth, target string
 			want         int
 		}{
-			{"Bearer x", "", 401}, {writer, "", 403}, {ward, "?device=other", 403}, {ward, "?device=ppg-1&device=other", 403}, {ward, "?device=ppg-1", 200},
+			{"Bearer x", "", 401}, {writer, "", 403}, {ward, "?device=other", 403}, {ward, "?device=ppg-1&device=other", 403},
+			{ward, "?device=ppg-1", 200},
 			{all, "?device=other", 200}, {ward, "?devices=", 400},
 		} {
 			s := f.open(tt.target, nil, "Authorization", tt.auth)
@@ -66,7 +67,8 @@ func TestRights(t *testing.T) {
 			f.heart("ppg-1", time.Now().UnixMilli(), 6000)
 			settle() // else the streams may get these readings both from the store and as events
 			header := []string{"Authorization", ward, "Last-Event-ID", id}
-			streams := []*stream{f.open("", nil, header...), f.open("?prefix=ppg-", nil, header...), f.open("?prefix=p", nil, header...)}
+			streams := []*stream{f.open("", nil, header...), f.open("?prefix=ppg-", nil, header...),
+				f.open("?prefix=p", nil, header...)}
 			foreign := f.open("?prefix=other", nil, header...)
 			settle()
 			f.heart("other", time.Now().UnixMilli(), 6000)
@@ -74,7 +76,8 @@ func TestRights(t *testing.T) {
 			settle()
 			for i, s := range streams {
 				got := s.readings()
-				if len(got) != 1+len(id) || strings.Contains(strings.Join(got, ""), "other") || got[len(got)-1] != f.newest("ppg-1") {
+				if len(got) != 1+len(id) || strings.Contains(strings.Join(got, ""), "other") ||
+					got[len(got)-1] != f.newest("ppg-1") {
 					t.Errorf("Last-Event-ID %q, stream %d: %q", id, i, got)
 				}
 				s.close()
@@ -127,7 +130,8 @@ func TestRemovedCA(t *testing.T) {
 		defer f.stop()
 		leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "ward-7"}, NotAfter: time.Now().Add(time.Hour)}
 		f.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
+			r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf},
+				VerifiedChains: [][]*x509.Certificate{{leaf}}}
 			f.hub.ServeHTTP(w, r)
 		})
 		s := f.open("", nil, "Authorization", auth)

@@ -35,13 +35,15 @@ func TestAlerts(t *testing.T) {
 		defer g.Tokens.Close()
 		f := start(t, live.Options{Service: query.Service{Gate: g}})
 		defer f.stop()
-		rule := &alert.Rule{Name: "Low", Field: "spo2_pct", Condition: "spo2_pct below 90", Labels: map[string]string{"severity": "page"}}
+		rule := &alert.Rule{Name: "Low", Field: "spo2_pct", Condition: "spo2_pct below 90",
+			Labels: map[string]string{"severity": "page"}}
 		of := func(device string, ended int64) alert.Alert {
 			return alert.Alert{Rule: rule, Device: name(device), SinceUnixMs: 1000, EndedUnixMs: ended}
 		}
 		f.hub.PublishAlerts([]alert.Alert{of("ppg-1", 0)}, false) // before anybody watches
 		streams := map[string]*stream{}
-		for _, want := range []struct{ auth, target string }{{all, ""}, {all, "?device=x"}, {all, "?prefix=q"}, {ward, ""}, {ward, "?device=ppg-2"}} {
+		for _, want := range []struct{ auth, target string }{{all, ""}, {all, "?device=x"}, {all, "?prefix=q"}, {ward, ""},
+			{ward, "?device=ppg-2"}} {
 			s := f.open(want.target, nil, "Authorization", want.auth)
 			defer s.close()
 			streams[map[string]string{all: "all", ward: "ward"}[want.auth]+want.target] = s
@@ -50,11 +52,15 @@ func TestAlerts(t *testing.T) {
 		f.hub.PublishAlerts([]alert.Alert{of("ppg-1", 0), of("x", 0), of("ppg-2", 0), of("ppg-1", 2000)}, false)
 		settle()
 		text := func(device, rest string) string {
-			return `{"name":"Low","device":"` + device + `","sign":"spo2_pct","condition":"spo2_pct below 90","labels":{"severity":"page"},"since":"1970-01-01T00:00:01.000Z"` + rest + "}"
+			return `{"name":"Low","device":"` + device +
+				`","sign":"spo2_pct","condition":"spo2_pct below 90","labels":{"severity":"page"},` +
+				`"since":"1970-01-01T00:00:01.000Z"` + rest + "}"
 		}
-		first, second, ended, x := text("ppg-1", ""), text("ppg-2", ""), text("ppg-1", `,"ended":"1970-01-01T00:00:02.000Z"`), text("x", "")
+		first, second, ended, x := text("ppg-1", ""), text("ppg-2", ""), text("ppg-1", `,"ended":"1970-01-01T00:00:02.000Z"`),
+			text("x", "")
 		for key, want := range map[string][]string{
-			"all": {first, x, second, ended}, "all?device=x": {x}, "all?prefix=q": nil, "ward": {first, second, ended}, "ward?device=ppg-2": {second},
+			"all": {first, x, second, ended}, "all?device=x": {x}, "all?prefix=q": nil, "ward": {first, second, ended},
+			"ward?device=ppg-2": {second},
 		} {
 			if got := streams[key].alerts(); !slices.Equal(got, want) {
 				t.Errorf("%s: got %q, want %q", key, got, want)

@@ -62,7 +62,8 @@ func (u *update) fill(e *storage.Entry) (wanted bool) {
 	r := e.Reading
 	*u = update{
 		device: r.Device, gateway: r.Gateway, partial: e.Outcome == storage.Completed,
-		record: storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset},
+		record: storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values,
+			UTCOffset: r.UTCOffset},
 	}
 	return true
 }

@@ -39,9 +39,9 @@
 // # Locks
 //
 // Hub.mu guards everything that is shared but the inbox: the board and the queues of subscribers. It is
-// not held while the store is called, which may call Erased, nor while something is written. Because the store is read without a lock, an erasure may come
-// between. Each erasure changes a number, so the dispatcher and the handlers notice it and
-// read again. stream.mu guards the write deadline; it is taken last.
+// not held while the store is called, which may call Erased, nor while something is written. Because the store is read
+// without a lock, an erasure may come between. Each erasure changes a number, so the dispatcher and the handlers notice
+// it and read again. stream.mu guards the write deadline; it is taken last.
 //
 // # Bounds
 //

@@ -43,7 +43,8 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := &subscriber{
 		hub: h, want: want, req: r, holder: access.Holder(h.opt.Holders, gate.PeerOf(r)),
 		stream: stream{w: w, rc: http.NewResponseController(w), timeout: h.opt.PieceTimeout, wake: wake},
-		queue:  queue{wake: wake, access: access, resume: r.Header.Get("Last-Event-ID") != "", onDropped: func(n uint64) { h.dropped.Add(n) }},
+		queue: queue{wake: wake, access: access, resume: r.Header.Get("Last-Event-ID") != "",
+			onDropped: func(n uint64) { h.dropped.Add(n) }},
 	}
 	defer h.opt.Holders.Put(s.holder)
 	if err := h.subscribe(s); err != nil {
@@ -102,7 +103,9 @@ func (h *Hub) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollec
 func (h *Hub) Collect(ch chan<- prometheus.Metric) {
 	to := metrics.Sink(ch)
 	to.Gauge("pulsegate_live_subscribers", "Open streams of live readings.", float64(h.listeners.Load()))
-	to.Counter("pulsegate_live_events_total", "Readings, and changes of alerts, that were written to streams of live readings.", float64(h.events.Load()))
+	to.Counter("pulsegate_live_events_total",
+		"Readings, and changes of alerts, that were written to streams of live readings.", float64(h.events.Load()))
 	to.Counter("pulsegate_live_dropped_total",
-		"Events that streams did not get because their clients read too slowly, or because the dispatcher was overloaded.", float64(h.dropped.Load()))
+		"Events that streams did not get because their clients read too slowly, or because the dispatcher was overloaded.",
+		float64(h.dropped.Load()))
 }

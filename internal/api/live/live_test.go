@@ -82,7 +82,8 @@ func startReporting(t testing.TB, opt live.Options) *fixture {
 	}
 	f := &fixture{t: t, store: store, pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}}
 	f.hub = live.New(f.store, opt)
-	f.http = &http.Server{Handler: f.hub, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 30 * time.Second, Protocols: new(http.Protocols)}
+	f.http = &http.Server{Handler: f.hub, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second,
+		IdleTimeout: 30 * time.Second, Protocols: new(http.Protocols)}
 	f.http.Protocols.SetHTTP1(true)
 	f.http.Protocols.SetUnencryptedHTTP2(true)
 	f.trips = &http.Transport{DialContext: f.pipes.dial, Protocols: new(http.Protocols)}
@@ -136,12 +137,14 @@ func (f *fixture) heart(device string, ms int64, v vitals.Value) {
 func (f *fixture) newest(device string) string {
 	f.t.Helper()
 	var one [1]storage.Record
-	n, err := f.store.Scan(context.Background(), storage.Range{Device: name(device), ToUnixMs: 1 << 60, Descending: true}, one[:])
+	n, err := f.store.Scan(context.Background(), storage.Range{Device: name(device), ToUnixMs: 1 << 60, Descending: true},
+		one[:])
 	try(f.t, err)
 	if n == 0 {
 		return ""
 	}
-	return string(query.AppendReading(nil, name(device), "", &one[0], vitals.NewSigns(), &vitals.FlagLimits{Signs: vitals.NewSigns()}))
+	return string(query.AppendReading(nil, name(device), "", &one[0], vitals.NewSigns(),
+		&vitals.FlagLimits{Signs: vitals.NewSigns()}))
 }
 
 // A message is an event as a client sees it, or a comment.
@@ -326,7 +329,8 @@ func TestHours(t *testing.T) {
 				}
 				comments, i := 0, 0
 				for n, m := range s.messages() {
-					if want := fmt.Sprintf(`{"time":%q}`, vitals.AppendTime(nil, m.at.UnixMilli())); (m.comment || n == 0) && (m.event != "time" || m.data != want) {
+					if want := fmt.Sprintf(`{"time":%q}`, vitals.AppendTime(nil, m.at.UnixMilli())); (m.comment || n == 0) &&
+						(m.event != "time" || m.data != want) {
 						t.Errorf("event %q with %s, want time with %s", m.event, m.data, want)
 					}
 					switch {
@@ -496,7 +500,8 @@ func TestDrain(t *testing.T) {
 				t.Error("the stream has not ended")
 			}
 			if s.err != io.EOF || len(s.readings()) != 1 {
-				t.Errorf("http2=%v: the stream ends with %v after %d readings, want %v after 1", http2, s.err, len(s.readings()), io.EOF)
+				t.Errorf("http2=%v: the stream ends with %v after %d readings, want %v after 1", http2, s.err,
+					len(s.readings()), io.EOF)
 			}
 			late := f.open("", nil)
 			late.close()
@@ -515,7 +520,8 @@ func TestBadRequests(t *testing.T) {
 		f := start(t, live.Options{})
 		defer f.stop()
 		many := strings.Repeat("&device=d", 101)
-		for _, target := range []string{"?device=", "?device=a%20b", "?prefix=", "?prefix=a/b", "?prefix=a&prefix=b", "?device=a&prefix=b", "?devices=a", "?a=%zz", "?" + many[1:]} {
+		for _, target := range []string{"?device=", "?device=a%20b", "?prefix=", "?prefix=a/b", "?prefix=a&prefix=b",
+			"?device=a&prefix=b", "?devices=a", "?a=%zz", "?" + many[1:]} {
 			s := f.open(target, nil)
 			s.close()
 			if s.resp.StatusCode != http.StatusBadRequest {
@@ -638,7 +644,8 @@ type unreadable struct {
 	left atomic.Int32
 }
 
-func (u *unreadable) VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error {
+func (u *unreadable) VisitAssignments(ctx context.Context, devices []vitals.Name,
+	visit func(*storage.Assignment)) error {
 	if u.left.Add(-1) >= 0 {
 		return errors.New("no assignments today")
 	}
@@ -649,7 +656,8 @@ func (u *unreadable) VisitAssignments(ctx context.Context, devices []vitals.Name
 func TestSubjectsUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		assigned := storetest.NewMemory()
-		try(t, assigned.Assign(t.Context(), storage.Assignment{Device: name("a"), Subject: "P-102", ToUnixMs: storage.OpenEnd}))
+		try(t, assigned.Assign(t.Context(), storage.Assignment{Device: name("a"), Subject: "P-102",
+			ToUnixMs: storage.OpenEnd}))
 		u := &unreadable{Assigner: assigned}
 		var opt live.Options
 		opt.Subjects = u

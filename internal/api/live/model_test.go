@@ -87,7 +87,8 @@ func model(t *testing.T, seed uint64) {
 		var group []*storage.Entry
 		for range 1 + rng.IntN(6) {
 			s := []vitals.Sign{vitals.HeartRate, vitals.SpO2}[rng.IntN(2)]
-			group = append(group, entry(devices[rng.IntN(len(devices))], int64(1+rng.IntN(60)), s, 6000+vitals.Value(rng.IntN(2))))
+			group = append(group, entry(devices[rng.IntN(len(devices))], int64(1+rng.IntN(60)), s,
+				6000+vitals.Value(rng.IntN(2))))
 		}
 		f.commit(group...)
 		changed := map[string]bool{}
@@ -137,7 +138,8 @@ func model(t *testing.T, seed uint64) {
 					t.Errorf("%s: not selected, but seen", where)
 				}
 				continue
-			case newest != "" && len(got) == 0 && newest != w.base[d], len(got) > 0 && newest != "" && got[len(got)-1].data != newest:
+			case newest != "" && len(got) == 0 && newest != w.base[d], len(got) > 0 && newest != "" &&
+				got[len(got)-1].data != newest:
 				t.Errorf("%s: the last of %d readings is not the newest, %s", where, len(got), newest)
 			}
 			if !w.prompt || erased[d] {

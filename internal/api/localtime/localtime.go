@@ -65,7 +65,8 @@ func Choose(wall time.Time, zone *time.Location, later bool) (unixMs int64, offs
 
 // instants returns the first and the last instant at which the clock of a zone shows wall, if there is one.
 func instants(wall time.Time, zone *time.Location) (first, last time.Time, ok bool) {
-	for _, near := range []time.Duration{-26 * time.Hour, 0, 26 * time.Hour} { // a clock is put forward or back by at most a day
+	// a clock is put forward or back by at most a day
+	for _, near := range []time.Duration{-26 * time.Hour, 0, 26 * time.Hour} {
 		_, seconds := wall.Add(near).In(zone).Zone()
 		at := wall.Add(-time.Duration(seconds) * time.Second).In(zone)
 		if _, then := at.Zone(); then != seconds {

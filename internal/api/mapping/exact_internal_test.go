@@ -85,7 +85,8 @@ func TestSFLOAT(t *testing.T) {
 	}
 }
 
-// TestFLOAT compares FLOATs with the model: all exponents with mantissas near powers of two and of ten, and random ones.
+// TestFLOAT compares FLOATs with the model: all exponents with mantissas near powers of two and of ten, and random
+// ones.
 func TestFLOAT(t *testing.T) {
 	check := func(t tester, bits uint32) {
 		mantissa, exponent, ok := parseFLOAT(bits)

@@ -16,7 +16,8 @@ const maxSuffix = 16 // bytes of user_suffix
 
 // Read reads files of mappings to the signs of a table. topic reports whether a pattern of topics is valid,
 // and whether it has {device}. accepted has the ranges of the signs; nil means those of their definitions.
-func Read(paths []string, table codes.Table, accepted *[vitals.MaxSigns]vitals.Range, topic func(pattern string) (device bool, err error)) (*Set, error) {
+func Read(paths []string, table codes.Table, accepted *[vitals.MaxSigns]vitals.Range,
+	topic func(pattern string) (device bool, err error)) (*Set, error) {
 	set := new(Set)
 	err := shape.Read(paths, func(t *shape.Table) error {
 		m, err := compile(t, table, accepted, topic)
@@ -37,7 +38,8 @@ func bad(key, format string, args ...any) error {
 }
 
 // compile checks a table and returns the mapping.
-func compile(t *shape.Table, signs codes.Table, accepted *[vitals.MaxSigns]vitals.Range, topic func(string) (bool, error)) (m *mapping, err error) {
+func compile(t *shape.Table, signs codes.Table, accepted *[vitals.MaxSigns]vitals.Range,
+	topic func(string) (bool, error)) (m *mapping, err error) {
 	m = &mapping{topic: t.Topic, userSuffix: t.UserSuffix}
 	if t.Source != "" && t.Source != "json" {
 		return nil, bad("source", "only json is read here")
@@ -65,7 +67,8 @@ func compile(t *shape.Table, signs codes.Table, accepted *[vitals.MaxSigns]vital
 func (m *mapping) decoded(t *shape.Table) error {
 	switch t.Decode {
 	case "":
-		for key, given := range map[string]bool{"characteristic": t.Characteristic != "", "value": t.Value != nil, "encoding": t.Encoding != "", "user_suffix": t.UserSuffix != ""} {
+		for key, given := range map[string]bool{"characteristic": t.Characteristic != "", "value": t.Value != nil,
+			"encoding": t.Encoding != "", "user_suffix": t.UserSuffix != ""} {
 			if given {
 				return bad(key, `needs decode = "gatt"`)
 			}
@@ -99,7 +102,8 @@ func (m *mapping) decoded(t *shape.Table) error {
 func (c *gattCharacteristic) unitsOf(part string) ([]string, error) {
 	units, known := c.parts[part]
 	if !known {
-		return nil, fmt.Errorf("at: the characteristic has no such part; it has %s", strings.Join(slices.Sorted(maps.Keys(c.parts)), ", "))
+		return nil, fmt.Errorf("at: the characteristic has no such part; it has %s",
+			strings.Join(slices.Sorted(maps.Keys(c.parts)), ", "))
 	}
 	return units, nil
 }

@@ -64,7 +64,8 @@ signs.heart_rate_bpm = { at = "/a/-/hr", factor = "0.01" }
 		for i := range got.Readings {
 			line := table.AppendJSON(nil, &got.Readings[i])
 			var again vitals.Batch
-			if err := json.Decode(line, now.UnixMilli(), &again); err != nil || len(again.Readings) != 1 || again.Readings[0] != got.Readings[i] {
+			if err := json.Decode(line, now.UnixMilli(), &again); err != nil || len(again.Readings) != 1 ||
+				again.Readings[0] != got.Readings[i] {
 				t.Errorf("%s is not what JSON says: %v %+v", line, err, again)
 			}
 		}
@@ -81,7 +82,8 @@ func FuzzCharacteristic(f *testing.F) {
 		f.Add(byte(i), []byte("\x00\x48\x00\x48\x00"))
 	}
 	f.Fuzz(func(t *testing.T, kind byte, value []byte) {
-		message := fmt.Sprintf(`{"c":%q,"d":"d","t":1790000000,"x":%q}`, kinds[int(kind)%len(kinds)], hex.EncodeToString(value))
+		message := fmt.Sprintf(`{"c":%q,"d":"d","t":1790000000,"x":%q}`, kinds[int(kind)%len(kinds)],
+			hex.EncodeToString(value))
 		got := decode(t, set.Named("m"), vitals.Origin{}, message)
 		if again := decode(t, set.Named("m"), vitals.Origin{}, message); got != again || got == "" {
 			t.Errorf("%q, then %q", got, again)

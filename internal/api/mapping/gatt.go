@@ -23,11 +23,14 @@ type gattCharacteristic struct {
 
 // characteristics has the characteristics that are decoded, by their assigned numbers. It is never modified.
 var characteristics = map[string]*gattCharacteristic{
-	"2A35": {map[string][]string{"systolic": {mmHg, kPa}, "diastolic": {mmHg, kPa}, "mean_arterial": {mmHg, kPa}, "pulse_rate": {perMinute}}, true, bloodPressure},
+	"2A35": {map[string][]string{"systolic": {mmHg, kPa}, "diastolic": {mmHg, kPa}, "mean_arterial": {mmHg, kPa},
+		"pulse_rate": {perMinute}}, true, bloodPressure},
 	"2A37": {map[string][]string{"heart_rate": {perMinute}}, false, heartRate},
-	"2A5E": {map[string][]string{"spo2": {percent}, "pulse_rate": {perMinute}, "pulse_amplitude": {percent}}, true, spotCheck},
-	"2A5F": {map[string][]string{"spo2": {percent}, "pulse_rate": {perMinute}, "spo2_fast": {percent}, "pulse_rate_fast": {perMinute},
-		"spo2_slow": {percent}, "pulse_rate_slow": {perMinute}, "pulse_amplitude": {percent}}, false, continuous},
+	"2A5E": {map[string][]string{"spo2": {percent}, "pulse_rate": {perMinute}, "pulse_amplitude": {percent}},
+		true, spotCheck},
+	"2A5F": {map[string][]string{"spo2": {percent}, "pulse_rate": {perMinute}, "spo2_fast": {percent},
+		"pulse_rate_fast": {perMinute},
+		"spo2_slow":       {percent}, "pulse_rate_slow": {perMinute}, "pulse_amplitude": {percent}}, false, continuous},
 	"2A1C": {map[string][]string{"temperature": {celsius, fahrenheit}}, true, temperature},
 	"2A9D": {map[string][]string{"weight": {kilogram, pound}, "bmi": {"kg/m2"}, "height": {"m", "[in_i]"}}, true, weight},
 }
@@ -107,8 +110,8 @@ func (m *measurement) flags(known byte) byte {
 	return f
 }
 
-// isSpecial reports whether a SFLOAT or FLOAT (IEEE 11073-20601) is no value, as its mantissa, which is at most most, says: not a number, not at
-// this resolution, +∞, −∞, or a reserved one.
+// isSpecial reports whether a SFLOAT or FLOAT (IEEE 11073-20601) is no value, as its mantissa, which is at most most,
+// says: not a number, not at this resolution, +∞, −∞, or a reserved one.
 func isSpecial(mantissa, exponent, most int) bool {
 	return exponent == 0 && (mantissa >= most-1 || mantissa <= 1-most)
 }

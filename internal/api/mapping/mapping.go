@@ -53,7 +53,8 @@ func addTo(groups *[]*group, key string, m mapping) error {
 		return shape.ErrIgnoreAll
 	}
 	if slices.ContainsFunc(g.mappings, func(m *mapping) bool { return !m.Conditional() }) {
-		return bad("where", "not reached: an earlier mapping of this name or topic takes every payload, because it has no where")
+		return bad("where",
+			"not reached: an earlier mapping of this name or topic takes every payload, because it has no where")
 	}
 	places := m.Places
 	if m.gatt != nil {
@@ -215,7 +216,8 @@ func (d *decoding) refuse(field string, err error) {
 }
 
 func (d *decoding) leaveOut(r *vitals.Reading, field string, why codes.Doubt) {
-	d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{Index: d.index, Source: ingest.Mapping, Device: r.Device, Field: field, Why: why})
+	d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{Index: d.index, Source: ingest.Mapping, Device: r.Device,
+		Field: field, Why: why})
 }
 
 // cells returns the values of a payload at the places of a mapping.

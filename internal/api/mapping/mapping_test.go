@@ -26,11 +26,14 @@ func signs(t testing.TB) *vitals.Signs {
 	table := vitals.NewSigns()
 	own := func(field, unit string, decimals int) vitals.Definition {
 		return vitals.Definition{Field: field, Label: field, Unit: unit, Decimals: decimals,
-			Accepted: vitals.Range{Min: -1_000_000, Max: 1_000_000}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
+			Accepted: vitals.Range{Min: -1_000_000, Max: 1_000_000},
+			Usual:    vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
 	}
 	if err := table.Define([]vitals.Definition{
-		own("systolic_kpa", "kPa", 2), own("diastolic_kpa", "kPa", 2), own("map_mmhg", "mm[Hg]", 1), own("skin_f", "[degF]", 2), own("weight_lb", "[lb_av]", 2),
-		own("bmi", "kg/m2", 1), own("height_m", "m", 3), own("pai_pct", "%", 2), own("spo2_fast_pct", "%", 0), own("delta_c", "Cel", 3),
+		own("systolic_kpa", "kPa", 2), own("diastolic_kpa", "kPa", 2), own("map_mmhg", "mm[Hg]", 1),
+		own("skin_f", "[degF]", 2), own("weight_lb", "[lb_av]", 2),
+		own("bmi", "kg/m2", 1), own("height_m", "m", 3), own("pai_pct", "%", 2), own("spo2_fast_pct", "%", 0),
+		own("delta_c", "Cel", 3),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -99,76 +102,112 @@ func TestReadErrors(t *testing.T) {
 		{`name = "m"`, `name = "-m"`, "2: name: not 1 to 64 bytes of A-Z a-z 0-9 . _ : and -, as an address has it"},
 		{`name = "m"`, `nam = "m"`, "2: nam: unknown key; did you mean name?"},
 		{`name = "m"`, "", "1: name: not 1 to 64 bytes of A-Z a-z 0-9 . _ : and -, as an address has it"},
-		{`wards/{gateway}/{device}`, `wards/+/{device}`, `3: topic: "+" is not a level of a topic: write text, {device} or {gateway}`},
-		{`device = "/dev"`, `device = "dev"`, `4: device: not a JSON pointer, such as "/data/hr", or "" for the whole payload`},
+		{`wards/{gateway}/{device}`, `wards/+/{device}`,
+			`3: topic: "+" is not a level of a topic: write text, {device} or {gateway}`},
+		{`device = "/dev"`, `device = "dev"`,
+			`4: device: not a JSON pointer, such as "/data/hr", or "" for the whole payload`},
 		{`device = "/dev"`, `device = "/d~2v"`, "4: device: not a JSON pointer: ~ is written ~0, and / in a name ~1"},
 		{`device = "/dev"`, `device = "/-/-/-"`, "4: device: - stands three times in the pointer"},
 		{`device = "/dev"`, `device = 7.5`, "4: device: not a text or an array of texts"},
 		{`device = "/dev"`, `device = []`, "4: device: an empty array"},
 		{`device = "/dev"`, `device = "text:bed 7"`, "4: device: text: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
 		{`device = "/dev"`, "device = \"/dev + /bed\"\ndevices = { a = \"b\" }", "5: devices: needs a device of one place"},
-		{`device = "/dev"`, "device = \"/dev\"\ndevices = { a = \"b c\" }", "5: devices: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
+		{`device = "/dev"`, "device = \"/dev\"\ndevices = { a = \"b c\" }",
+			"5: devices: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
 		{`name = "m"`, "name = \"m\"\nsource = \"csv\"", "3: source: only json is read here"},
-		{plain, "[[mapping]]\nname = \"m\"\nignore = true", "3: ignore: needs where, or mappings before it: everything would be ignored"},
-		{`name = "m"`, "name = \"m\"\nwhere = { \"/x\" = \"y\" }\nignore = true", "4: ignore: what is ignored is not read: give only name, topic and where"},
+		{plain, "[[mapping]]\nname = \"m\"\nignore = true",
+			"3: ignore: needs where, or mappings before it: everything would be ignored"},
+		{`name = "m"`, "name = \"m\"\nwhere = { \"/x\" = \"y\" }\nignore = true",
+			"4: ignore: what is ignored is not read: give only name, topic and where"},
 		{`name = "m"`, "name = \"m\"\nmissing = [255]", "3: missing: 255 is a number, and may be a value: give it to a sign"},
-		{`at = "/v/hr"`, `at = "/v/hr", missing = 255`, "8: heart_rate_bpm: missing: 255 is in the accepted range, and may be a value"},
-		{`at = "/v/hr"`, `at = "/v/hr", missing = " 72"`, "8: heart_rate_bpm: missing:  72 is in the accepted range, and may be a value"},
-		{`at = "/v/hr"`, `at = "/v/hr", suffix = "bpm", missing = "72 bpm"`, "8: heart_rate_bpm: missing: 72 bpm is in the accepted range, and may be a value"},
-		{`time = "/t"`, "time = \"/t\"\nmissing = [\"--\", \"255 mmHg\"]", "7: missing: 255 mmHg is a number, and may be a value: give it to a sign"},
-		{`at = "/v/hr"`, `at = "/v/hr", missing = "2.5e2"`, "8: heart_rate_bpm: missing: 2.5e2 is in the accepted range, and may be a value"},
+		{`at = "/v/hr"`, `at = "/v/hr", missing = 255`,
+			"8: heart_rate_bpm: missing: 255 is in the accepted range, and may be a value"},
+		{`at = "/v/hr"`, `at = "/v/hr", missing = " 72"`,
+			"8: heart_rate_bpm: missing:  72 is in the accepted range, and may be a value"},
+		{`at = "/v/hr"`, `at = "/v/hr", suffix = "bpm", missing = "72 bpm"`,
+			"8: heart_rate_bpm: missing: 72 bpm is in the accepted range, and may be a value"},
+		{`time = "/t"`, "time = \"/t\"\nmissing = [\"--\", \"255 mmHg\"]",
+			"7: missing: 255 mmHg is a number, and may be a value: give it to a sign"},
+		{`at = "/v/hr"`, `at = "/v/hr", missing = "2.5e2"`,
+			"8: heart_rate_bpm: missing: 2.5e2 is in the accepted range, and may be a value"},
 		{`at = "/v/hr"`, `at = "/v/hr", missing = [0, 65535, "--"]`, ""},
-		{"topic = \"wards/{gateway}/{device}\"\ndevice = \"/dev\"", `topic = "wards"`, "1: device: missing: give a place, a text:NAME, or a topic with {device}"},
-		{`time = "/t"`, ``, `1: time: missing: give a place, "characteristic", or "received", with which a retry is a new reading`},
+		{"topic = \"wards/{gateway}/{device}\"\ndevice = \"/dev\"", `topic = "wards"`,
+			"1: device: missing: give a place, a text:NAME, or a topic with {device}"},
+		{`time = "/t"`, ``,
+			`1: time: missing: give a place, "characteristic", or "received", with which a retry is a new reading`},
 		{`time = "/t"`, `time = "now"`, `6: time: not a JSON pointer, such as "/data/hr", or "" for the whole payload`},
-		{`time = "/t"`, "time = \"/t\"\ntime_format = \"unix\"", "7: time_format: not one of instant, unix_s, unix_ms, nor a pattern such as %Y-%m-%d %H:%M"},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = \"unix\"",
+			"7: time_format: not one of instant, unix_s, unix_ms, nor a pattern such as %Y-%m-%d %H:%M"},
 		{`time = "/t"`, "time = \"received\"\ntime_format = \"unix_s\"", "7: time_format: only a time at a place has one"},
 		{`time = "/t"`, "time = \"received\"\nzone = \"Europe/Berlin\"", `7: zone: times that are "received" have none`},
-		{`time = "/t"`, "time = \"/t\"\nzone = \"Europe/Berln\"", `7: zone: neither the name of a zone, such as Europe/Berlin, nor an offset, such as +01:00`},
+		{`time = "/t"`, "time = \"/t\"\nzone = \"Europe/Berln\"",
+			`7: zone: neither the name of a zone, such as Europe/Berlin, nor an offset, such as +01:00`},
 		{`time = "/t"`, "time = [\"received\", \"/t\"]", `6: time: "received" always has a time: nothing after it is used`},
-		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%d.%m.%Y %H:%M\"", `7: time_format: "%d.%m.%Y %H:%M" has no %z: give a zone such as Europe/Berlin`},
-		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%d.%m. %H:%M %z\"", `7: time_format: "%d.%m. %H:%M %z" has no year, such as %Y`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%d.%m.%Y %H:%M\"",
+			`7: time_format: "%d.%m.%Y %H:%M" has no %z: give a zone such as Europe/Berlin`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%d.%m. %H:%M %z\"",
+			`7: time_format: "%d.%m. %H:%M %z" has no year, such as %Y`},
 		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%F %z\"", `7: time_format: "%F %z" has no minute, such as %M`},
-		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%F %I:%M %z\"", `7: time_format: "%F %I:%M %z" %I and %p go together`},
-		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%F %T %Z\"", `7: time_format: "%F %T %Z" "%Z" is not supported; the letters are Y y m d e B b h A a H k I l M S f p z F T R D`},
-		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%F %T %d %z\"", `7: time_format: "%F %T %d %z" %d sets what is set already`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%F %I:%M %z\"",
+			`7: time_format: "%F %I:%M %z" %I and %p go together`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%F %T %Z\"",
+			`7: time_format: "%F %T %Z" "%Z" is not supported; the letters are Y y m d e B b h A a H k I l M S f p z F T R D`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%F %T %d %z\"",
+			`7: time_format: "%F %T %d %z" %d sets what is set already`},
 		{`time = "/t"`, "time = \"/t\"\ntime_format = \"%F %T %\"", `7: time_format: "%F %T %" ends with %`},
-		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"%d/%m/%Y %R %z\", \"%m/%d/%Y %R %z\"]", `7: time_format: "%d/%m/%Y %R %z" and "%m/%d/%Y %R %z" read one text as two times`},
-		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"unix_s\", \"unix_ms\"]", `7: time_format: "unix_s" and "unix_ms" read one text as two times`},
-		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"%d-%b-%y %R %z\", \"%y-%b-%d %R %z\"]", `7: time_format: "%d-%b-%y %R %z" and "%y-%b-%d %R %z" read one text as two times`},
-		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"instant\", \"%Y-%d-%m %R %z\"]", `7: time_format: "instant" and "%Y-%d-%m %R %z" read one text as two times`},
-		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\ntime_format = [\"unix_s\", \"%y%m%d%H%M\"]", `8: time_format: "unix_s" and "%y%m%d%H%M" read one text as two times`},
-		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\ntime_format = [\"unix_s\", \"%Y%m%d.%H%M\"]", `8: time_format: "unix_s" and "%Y%m%d.%H%M" read one text as two times`},
-		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\ntime_format = [\"%d%m%y%H%M%S\", \"%d%m%Y%H%M\"]", `8: time_format: "%d%m%y%H%M%S" and "%d%m%Y%H%M" read one text as two times`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"%d/%m/%Y %R %z\", \"%m/%d/%Y %R %z\"]",
+			`7: time_format: "%d/%m/%Y %R %z" and "%m/%d/%Y %R %z" read one text as two times`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"unix_s\", \"unix_ms\"]",
+			`7: time_format: "unix_s" and "unix_ms" read one text as two times`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"%d-%b-%y %R %z\", \"%y-%b-%d %R %z\"]",
+			`7: time_format: "%d-%b-%y %R %z" and "%y-%b-%d %R %z" read one text as two times`},
+		{`time = "/t"`, "time = \"/t\"\ntime_format = [\"instant\", \"%Y-%d-%m %R %z\"]",
+			`7: time_format: "instant" and "%Y-%d-%m %R %z" read one text as two times`},
+		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\ntime_format = [\"unix_s\", \"%y%m%d%H%M\"]",
+			`8: time_format: "unix_s" and "%y%m%d%H%M" read one text as two times`},
+		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\ntime_format = [\"unix_s\", \"%Y%m%d.%H%M\"]",
+			`8: time_format: "unix_s" and "%Y%m%d.%H%M" read one text as two times`},
+		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\ntime_format = [\"%d%m%y%H%M%S\", \"%d%m%Y%H%M\"]",
+			`8: time_format: "%d%m%y%H%M%S" and "%d%m%Y%H%M" read one text as two times`},
 		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\ntime_format = [\"%Y%m%d%H%M\", \"%Y%m%d%H%M%S\", \"instant\"]", ""},
-		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\ntime_format = [\"unix_s\", \"%d.%m.%Y %H:%M\", \"%d.%m.%y %H:%M\"]", ""},
+		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\ntime_format = [\"unix_s\", \"%d.%m.%Y %H:%M\", \"%d.%m.%y %H:%M\"]",
+			""},
 		{`time = "/t"`, "time = \"/t\"\nzone = \"UTC\"\nambiguous = \"first\"", `8: ambiguous: neither earlier nor later`},
 		{`time = "/t"`, "time = \"/t\"\nmonths = [\"Jan\"]", `7: months: not 12 names`},
-		{`heart_rate_bpm = { at`, `hart_rate_bpm = { at`, "8: hart_rate_bpm: no such sign: it is neither built in nor defined by --signs; did you mean heart_rate_bpm?"},
+		{`heart_rate_bpm = { at`, `hart_rate_bpm = { at`,
+			"8: hart_rate_bpm: no such sign: it is neither built in nor defined by --signs; did you mean heart_rate_bpm?"},
 		{`time = "/t"`, `time = "characteristic"`, `6: time: needs decode = "gatt"`},
 		{`time = "/t"`, "time = \"/t\"\ndecode = \"cbor\"", `7: decode: only "gatt" is known`},
 		{`time = "/t"`, "time = \"/t\"\ncharacteristic = \"2A37\"", `7: characteristic: needs decode = "gatt"`},
 		{`heart_rate_bpm = { at`, `pulse = { at`, "8: pulse: no such sign: it is neither built in nor defined by --signs"},
 		{`heart_rate_bpm = { at = "/v/hr" }`, `heart_rate_bpm = { }`, "8: heart_rate_bpm: at is missing: where the value is"},
 		{`heart_rate_bpm = { at = "/v/hr" }`, `heart_rate_bpm = { att = "/v/hr" }`, "8: att: unknown key; did you mean at?"},
-		{`at = "/v/hr" }`, `at = "hr" }`, `8: heart_rate_bpm: not a JSON pointer, such as "/data/hr", or "" for the whole payload`},
+		{`at = "/v/hr" }`, `at = "hr" }`,
+			`8: heart_rate_bpm: not a JSON pointer, such as "/data/hr", or "" for the whole payload`},
 		{`at = "/temp/0"`, `at = "/v/hr"`, "8: heart_rate_bpm: at: /v/hr is that of body_temperature_c already"},
 		{`at = "/temp/0"`, `at = "/w"`, "9: body_weight_kg: at: /w is that of body_temperature_c already"},
 		{`at = "/temp/0"`, `at = "/w", suffix = "C"`, ""},
-		{`at = "/temp/0"`, `at = "/w", unit_at = "/kind", unit_is = "C"`, "9: body_weight_kg: at: /w is that of body_temperature_c already"},
-		{`at = "/temp/0"`, `at = "/w", unit_at = "/unit", unit_is = "kg"`, "9: body_weight_kg: at: /w is that of body_temperature_c already"},
+		{`at = "/temp/0"`, `at = "/w", unit_at = "/kind", unit_is = "C"`,
+			"9: body_weight_kg: at: /w is that of body_temperature_c already"},
+		{`at = "/temp/0"`, `at = "/w", unit_at = "/unit", unit_is = "kg"`,
+			"9: body_weight_kg: at: /w is that of body_temperature_c already"},
 		{`at = "/temp/0"`, `at = "/w", unit_at = "/unit", unit_is = "C"`, ""},
 		{`, unit_is = "kg"`, ``, "9: body_weight_kg: unit_at and unit_is go together"},
-		{`unit = "1"`, `unit = "mg"`, "10: spo2_pct: unit: a value in mg has no exact decimal in %: define an own sign in mg"},
-		{`factor = 0.1`, `unit = "[degF]"`, "11: body_temperature_c: unit: a value in [degF] has no exact decimal in Cel: add round = true, or define an own sign in [degF]"},
+		{`unit = "1"`, `unit = "mg"`,
+			"10: spo2_pct: unit: a value in mg has no exact decimal in %: define an own sign in mg"},
+		{`factor = 0.1`, `unit = "[degF]"`,
+			"11: body_temperature_c: unit: a value in [degF] has no exact decimal in Cel: add round = true, or define an own " +
+				"sign in [degF]"},
 		{`factor = 0.1`, `factor = 0.1, unit = "K"`, "11: body_temperature_c: give either a factor or a unit"},
 		{`factor = 0.1`, `factor = "1/10"`, "11: body_temperature_c: factor: not a decimal number above 0, such as 0.01"},
 		{`factor = 0.1`, `factor = -0.1`, "11: body_temperature_c: factor: not a decimal number above 0, such as 0.01"},
 		{`factor = 0.1`, `factor = inf`, "11: body_temperature_c: factor: not a decimal number above 0, such as 0.01"},
 		{plain, strings.Split(plain, "[mapping.signs]")[0], "1: signs: missing"},
-		{plain, plain + plain, `12: where: not reached: an earlier mapping of this name or topic takes every payload, because it has no where`},
+		{plain, plain + plain,
+			`12: where: not reached: an earlier mapping of this name or topic takes every payload, because it has no where`},
 		{`at = "/w"`, `at = "/a/-/w"`, ""},
-		{`at = "/w", unit_at = "/unit"`, `at = "/a/-/w", unit_at = "/b/-"`, "9: body_weight_kg: the elements of another array are read already: /a/-"},
+		{`at = "/w", unit_at = "/unit"`, `at = "/a/-/w", unit_at = "/b/-"`,
+			"9: body_weight_kg: the elements of another array are read already: /a/-"},
 	} {
 		_, path, err := read(t, strings.Replace(plain, tt.old, tt.new, 1))
 		want := path + ":" + tt.want
@@ -179,7 +218,8 @@ func TestReadErrors(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.new, got, want)
 		}
 	}
-	for text, want := range map[string]string{"": ": no [[mapping]]", strings.Repeat("#", 70_000): " is larger than 65536 bytes"} {
+	for text, want := range map[string]string{"": ": no [[mapping]]",
+		strings.Repeat("#", 70_000): " is larger than 65536 bytes"} {
 		if _, path, err := read(t, text); fmt.Sprint(err) != path+want {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -295,18 +335,26 @@ signs.weight_lb.at = "weight"
 func TestGATTErrors(t *testing.T) {
 	one := strings.Split(gatt, "\n\n")[0]
 	for _, tt := range []struct{ old, new, want string }{
-		{`characteristic = "2A35"`, `characteristic = "2A19"`, "8: characteristic: not one of 2A1C, 2A35, 2A37, 2A5E, 2A5F, 2A9D"},
+		{`characteristic = "2A35"`, `characteristic = "2A19"`,
+			"8: characteristic: not one of 2A1C, 2A35, 2A37, 2A5E, 2A5F, 2A9D"},
 		{`value = "/x"`, ``, "1: value: missing: the pointer to the characteristic"},
 		{`value = "/x"`, "value = \"/x\"\nencoding = \"text\"", "10: encoding: neither hex nor base64"},
 		{`user_suffix = "-u"`, `user_suffix = " u"`, "10: user_suffix: not up to 16 bytes of A-Z a-z 0-9 . _ : and -"},
-		{`zone = "Europe/Berlin"`, ``, "1: zone: missing: time stamps of characteristics have none; give a name such as Europe/Berlin, or an offset such as +01:00"},
-		{`zone = "Europe/Berlin"`, `zone = "Local"`, "6: zone: neither the name of a zone, such as Europe/Berlin, nor an offset, such as +01:00"},
-		{`zone = "Europe/Berlin"`, `zone = "CEST"`, "6: zone: neither the name of a zone, such as Europe/Berlin, nor an offset, such as +01:00"},
+		{`zone = "Europe/Berlin"`, ``,
+			"1: zone: missing: time stamps of characteristics have none; give a name such as Europe/Berlin, or an offset " +
+				"such as +01:00"},
+		{`zone = "Europe/Berlin"`, `zone = "Local"`,
+			"6: zone: neither the name of a zone, such as Europe/Berlin, nor an offset, such as +01:00"},
+		{`zone = "Europe/Berlin"`, `zone = "CEST"`,
+			"6: zone: neither the name of a zone, such as Europe/Berlin, nor an offset, such as +01:00"},
 		{`characteristic = "2A35"`, `characteristic = "2A37"`, "5: time: 2A37 has no time stamp"},
-		{`at = "systolic"`, `at = "spo2"`, "11: systolic_mmhg: at: the characteristic has no such part; it has diastolic, mean_arterial, pulse_rate, systolic"},
-		{`at = "systolic"`, `at = "pulse_rate"`, "11: systolic_mmhg: at: this part is in /min, the sign in mm[Hg], and values are not converted: define an own sign"},
+		{`at = "systolic"`, `at = "spo2"`,
+			"11: systolic_mmhg: at: the characteristic has no such part; it has diastolic, mean_arterial, pulse_rate, systolic"},
+		{`at = "systolic"`, `at = "pulse_rate"`,
+			"11: systolic_mmhg: at: this part is in /min, the sign in mm[Hg], and values are not converted: define an own sign"},
 		{`at = "diastolic"`, `at = "systolic"`, "11: systolic_mmhg: at: systolic is that of diastolic_mmhg already"},
-		{`at = "systolic"`, `at = "systolic", factor = 2`, "11: systolic_mmhg: a characteristic has its units; give only at and round"},
+		{`at = "systolic"`, `at = "systolic", factor = 2`,
+			"11: systolic_mmhg: a characteristic has its units; give only at and round"},
 	} {
 		text := strings.Replace(one, tt.old, tt.new, 1)
 		_, path, err := read(t, text)
@@ -349,10 +397,13 @@ func TestDecode(t *testing.T) {
 		{`{` + at + `,"v":72}`, ": no vital sign given"},
 		{`{` + at + `}`, ": no vital sign given"},
 		{`{"t":"2026-11-25T10:00:00Z","v":{"hr":72}}`, "device: missing"},
-		{`{"dev":7,"t":"2026-11-25T10:00:00Z","v":{"hr":72}}`, `{"device":"7","time":"2026-11-25T10:00:00.000Z","heart_rate_bpm":72}`},
+		{`{"dev":7,"t":"2026-11-25T10:00:00Z","v":{"hr":72}}`,
+			`{"device":"7","time":"2026-11-25T10:00:00.000Z","heart_rate_bpm":72}`},
 		{`{"dev":true,"v":{"hr":72}}`, "device: neither a string nor a number"},
-		{`{"dev":"bed 7","t":"2026-11-25 10:00+01","v":{"hr":72}}`, strings.Replace(ok, `"d"`, `":bed:207"`, 1) + `,"heart_rate_bpm":72}`},
-		{`{"dev":"` + strings.Repeat(" ", 22) + `","v":{"hr":72}}`, "device: longer than 64 bytes as a name, in which : and two digits are written for other characters"},
+		{`{"dev":"bed 7","t":"2026-11-25 10:00+01","v":{"hr":72}}`, strings.Replace(ok, `"d"`, `":bed:207"`, 1) +
+			`,"heart_rate_bpm":72}`},
+		{`{"dev":"` + strings.Repeat(" ", 22) + `","v":{"hr":72}}`,
+			"device: longer than 64 bytes as a name, in which : and two digits are written for other characters"},
 		{`{"dev":"d","v":{"hr":72}}`, "time: missing"},
 		{`{"dev":"d","t":1,"v":{"hr":72}}`, "time: not a time such as 2026-11-21T10:00:00+01:00"},
 		{`{"dev":"d","t":"2026-11-25T10:00:00","v":{"hr":72}}`, "time: no time zone"},
@@ -441,8 +492,10 @@ signs.spo2_pct.at = "/a/-/hr"
 	try(t, err)
 	const at = `"time":"2026-09-21T14:13:20.000Z"`
 	for _, tt := range []struct{ message, want string }{
-		{`{"a":[{"d":"x","hr":70,"n":1},{"hr":71,"n":"1"},{"n":true,"hr":97},{"n":2}],"ms":1790000000000,"kind":"vitals","gw":["g"]}`,
-			`{"device":"x",` + at + `,"heart_rate_bpm":70}` + "\ndevice: missing\n" + `{"device":"g",` + at + `,"spo2_pct":97}` + "\n: no mapping fits: none has a where that holds"},
+		{`{"a":[{"d":"x","hr":70,"n":1},{"hr":71,"n":"1"},{"n":true,"hr":97},{"n":2}],"ms":1790000000000,"kind":"vitals",` +
+			`"gw":["g"]}`,
+			`{"device":"x",` + at + `,"heart_rate_bpm":70}` + "\ndevice: missing\n" + `{"device":"g",` + at + `,"spo2_pct":97}` +
+				"\n: no mapping fits: none has a where that holds"},
 		{`{"kind":"vitals","a":[]}`, ""},
 		{`{"kind":"vitals","a":{"-":{"n":1}}}`, ": the array of readings is missing"},
 		{`{"kind":"vitals"} {"a":[1]}`, ": the array of readings is missing\n: no mapping fits: none has a where that holds"},
@@ -465,23 +518,31 @@ func TestGATT(t *testing.T) {
 		fields = slices.Sorted(slices.Values(fields))
 		return "d " + strings.Join(fields, " "+why+"\nd ") + " " + why
 	}
-	oximeter, continuous := []string{"spo2_pct", "pulse_rate_bpm", "pai_pct"}, []string{"spo2_pct", "pulse_rate_bpm", "spo2_fast_pct"}
+	oximeter, continuous := []string{"spo2_pct", "pulse_rate_bpm", "pai_pct"},
+		[]string{"spo2_pct", "pulse_rate_bpm", "spo2_fast_pct"}
 	const atNow = "2026-11-25T12:00:00.000Z"
 	for _, tt := range []struct{ name, c, value, want string }{
 		// Blood pressure: 120/80 (93), at 2026-07-01 08:30:05, 62/min, user 2, irregular pulse.
-		{"m", "2A35", "1E7800500 05D00 EA0707 01081E05 3E00 02 0400", reading("d-u2", "2026-07-01T08:30:05.000+02:00", `"systolic_mmhg":120,"diastolic_mmhg":80,"pulse_rate_bpm":62,"map_mmhg":93`)},
-		{"m", "2A35", "0E7800500 05D00 EA0707 01081E05 3E00 FF", reading("d", "2026-07-01T08:30:05.000+02:00", `"systolic_mmhg":120,"diastolic_mmhg":80,"pulse_rate_bpm":62,"map_mmhg":93`)},
-		{"m", "2A35", "02 B0F4 20F3 FF07 EA0701 01081E05", reading("d", "2026-01-01T08:30:05.000+01:00", `"systolic_mmhg":120,"diastolic_mmhg":80`)},
+		{"m", "2A35", "1E7800500 05D00 EA0707 01081E05 3E00 02 0400", reading("d-u2", "2026-07-01T08:30:05.000+02:00",
+			`"systolic_mmhg":120,"diastolic_mmhg":80,"pulse_rate_bpm":62,"map_mmhg":93`)},
+		{"m", "2A35", "0E7800500 05D00 EA0707 01081E05 3E00 FF", reading("d", "2026-07-01T08:30:05.000+02:00",
+			`"systolic_mmhg":120,"diastolic_mmhg":80,"pulse_rate_bpm":62,"map_mmhg":93`)},
+		{"m", "2A35", "02 B0F4 20F3 FF07 EA0701 01081E05",
+			reading("d", "2026-01-01T08:30:05.000+01:00", `"systolic_mmhg":120,"diastolic_mmhg":80`)},
 		{"m", "2A35", "02 7800 FF07 FF07 EA0707 01081E05", "diastolic_mmhg: systolic and diastolic go together"},
-		{"m", "2A35", "02 FF07 0008 0108 EA0707 01081E05", left("not_available", "systolic_mmhg", "diastolic_mmhg", "pulse_rate_bpm", "map_mmhg")},
+		{"m", "2A35", "02 FF07 0008 0108 EA0707 01081E05", left("not_available", "systolic_mmhg", "diastolic_mmhg",
+			"pulse_rate_bpm", "map_mmhg")},
 		{"m", "2A35", "00 7800 5000 5D00", "time: missing"},
 		{"m", "2A35", "02 7800 5000 5D00 00000000000000", "time: the time stamp has no date"},
 		{"m", "2A35", "02 7800 5000 5D00 EA07021E081E05", "time: the time stamp is no date and time"},
 		{"m", "2A35", "02 7800 5000 5D00 EA07031D020000", "time: the zone has no such time: its clock was put forward"},
 		{"m", "2A35", "02 7800 5000 5D00 EA070A19020000", "time: the zone has this time twice: its clock was put back"},
-		{"m", "2A35", "02 7800 5000 5D00 EA070A19010000", reading("d", "2026-10-25T01:00:00.000+02:00", `"systolic_mmhg":120,"diastolic_mmhg":80,"map_mmhg":93`)},
-		{"m", "2A35", "02 7800 5000 5D00 EA070A19030000", reading("d", "2026-10-25T03:00:00.000+01:00", `"systolic_mmhg":120,"diastolic_mmhg":80,"map_mmhg":93`)},
-		{"m", "2A35", "03 7800 5000 5D00 EA0707 01081E05", "systolic_mmhg: in kPa, of which the mapping has no sign; units are not converted"},
+		{"m", "2A35", "02 7800 5000 5D00 EA070A19010000",
+			reading("d", "2026-10-25T01:00:00.000+02:00", `"systolic_mmhg":120,"diastolic_mmhg":80,"map_mmhg":93`)},
+		{"m", "2A35", "02 7800 5000 5D00 EA070A19030000",
+			reading("d", "2026-10-25T03:00:00.000+01:00", `"systolic_mmhg":120,"diastolic_mmhg":80,"map_mmhg":93`)},
+		{"m", "2A35", "03 7800 5000 5D00 EA0707 01081E05",
+			"systolic_mmhg: in kPa, of which the mapping has no sign; units are not converted"},
 		{"m", "2A35", "22 7800 5000 5D00 EA0707 01081E05", "value: the characteristic has flags that are reserved"},
 		{"m", "2A35", "02 7800 5000 5D00 EA0707 01081E", "value: the characteristic is shorter than its flags say"},
 		{"m", "2A35", "", "value: the characteristic is shorter than its flags say"},
@@ -501,7 +562,8 @@ func TestGATT(t *testing.T) {
 		{"m", "2A37", "AAA=", "heart_rate_bpm: no signal"},
 		{"m", "2A37", "AEg", "value: not a characteristic in base64"},
 
-		{"m", "2A5E", "0B 6200 4800 EA0707 01081E05 0001 64F0", reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72,"pai_pct":10`)},
+		{"m", "2A5E", "0B 6200 4800 EA0707 01081E05 0001 64F0",
+			reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72,"pai_pct":10`)},
 		{"m", "2A5E", "01 FF07 4800 EA0707 01081E05", reading("d", "2026-07-01T08:30:05.000+05:30", `"pulse_rate_bpm":72`)},
 		{"m", "2A5E", "11 6200 4800 EA0707 01081E05", "time: the clock of the device is not set"},
 		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 0080", left("invalid", oximeter...)},
@@ -509,13 +571,18 @@ func TestGATT(t *testing.T) {
 		{"m", "2A5E", "07 6200 4800 EA0707 01081E05 0040 010000", left("questionable", oximeter...)},
 		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 2000", left("busy", oximeter...)},
 		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 4000", left("early", oximeter...)},
-		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 8003", reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72`)}, // validated, from storage
+		// validated, from storage
+		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 8003",
+			reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72`)},
 		{"m", "2A5E", "05 6200 4800 EA0707 01081E05 000800", left("not_available", oximeter...)},
-		{"m", "2A5E", "05 6200 4800 EA0707 01081E05 FF77FF", reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72`)}, // poor
+		// poor
+		{"m", "2A5E", "05 6200 4800 EA0707 01081E05 FF77FF",
+			reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72`)},
 		{"m", "2A5E", "00 6200 4800", "time: missing"},
 
 		{"m", "2A5F", "00 CFF3 D0F2", reading("d", atNow, `"spo2_pct":97.5,"pulse_rate_bpm":72`)},
-		{"m", "2A5F", "1F 6200 4800 6000 4900 FF07 FF07 0001 000000 FF07", reading("d", atNow, `"spo2_pct":98,"pulse_rate_bpm":72,"spo2_fast_pct":96`)},
+		{"m", "2A5F", "1F 6200 4800 6000 4900 FF07 FF07 0001 000000 FF07",
+			reading("d", atNow, `"spo2_pct":98,"pulse_rate_bpm":72,"spo2_fast_pct":96`)},
 		{"m", "2A5F", "08 6200 4800 000800", left("not_available", continuous...)},
 		{"m", "2A5F", "08 6200 4800 008000", left("not_available", continuous...)},
 		{"m", "2A5F", "05 6200 4800 6000 4900 0020", left("not_available", continuous...)},
@@ -523,12 +590,14 @@ func TestGATT(t *testing.T) {
 		{"m", "2A1C", "06 6E0E00FE EA0707 01081E05 02", reading("d", atNow, `"body_temperature_c":36.94`)},
 		{"m", "2A1C", "00 FFFF7F00", left("not_available", "body_temperature_c")},
 		{"m", "2A1C", "00 AC9000FD", "body_temperature_c: more than two decimals"},
-		{"m", "2A1C", "01 DA0300FF", "body_temperature_c: in [degF], of which the mapping has no sign; units are not converted"},
+		{"m", "2A1C", "01 DA0300FF",
+			"body_temperature_c: in [degF], of which the mapping has no sign; units are not converted"},
 		{"f", "2A1C", "01 DA0300FF", reading("d", atNow, `"skin_f":98.6`)},
 		{"f", "2A1C", "00 6E0100FF", "skin_f: in Cel, of which the mapping has no sign; units are not converted"},
 
 		{"m", "2A9D", "00 8F38", reading("d", atNow, `"body_weight_kg":72.395`)},
-		{"m", "2A9D", "0E 8F38 EA0707 01081E05 01 E700 D406", reading("d", atNow, `"body_weight_kg":72.395,"bmi":23.1,"height_m":1.748`)},
+		{"m", "2A9D", "0E 8F38 EA0707 01081E05 01 E700 D406",
+			reading("d", atNow, `"body_weight_kg":72.395,"bmi":23.1,"height_m":1.748`)},
 		{"m", "2A9D", "00 FFFF", left("not_available", "body_weight_kg", "bmi", "height_m")},
 		{"m", "2A9D", "01 4C3E", "body_weight_kg: in [lb_av], of which the mapping has no sign; units are not converted"},
 		{"lb", "2A9D", "01 4C3E", reading("d", atNow, `"weight_lb":159.48`)},
@@ -548,7 +617,9 @@ func TestGATT(t *testing.T) {
 		}
 	}
 	long := strings.Repeat("d", 62)
-	if got := decode(t, set.Named("m"), vitals.Origin{}, `{"c":"2A35","d":"`+long+`","x":"0E780050005D00EA070701081E053E0002"}`); got != "device: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -" {
+	if got := decode(t, set.Named("m"), vitals.Origin{},
+		`{"c":"2A35","d":"`+long+`","x":"0E780050005D00EA070701081E053E0002"}`); got !=
+		"device: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -" {
 		t.Errorf("a name that is too long with the user: %s", got)
 	}
 }
@@ -559,15 +630,20 @@ func TestExamples(t *testing.T) {
 	for _, tt := range []struct{ file, pattern, payloads, device, gateway, want string }{
 		{"theengs", "home/{gateway}/BTtoMQTT/{device}", "theengs", "4C33A6603C79", "OMG",
 			`{"device":"4C33A6603C79","time":"2023-03-17T01:05:07.000Z","body_weight_kg":61.75,"gateway":"OMG"}` +
-				"\nbody_weight_kg: not in the unit of the mapping; units are not converted\n: no mapping fits: none has a where that holds"},
+				"\nbody_weight_kg: not in the unit of the mapping; units are not converted\n: no mapping fits: none has a " +
+				"where that holds"},
 		{"theengs-received", "home/{gateway}/BTtoMQTT/{device}", "theengs", "4C33A6603C79", "OMG",
 			`{"device":"4C33A6603C79","time":"2026-11-25T12:00:00.000Z","body_weight_kg":61.75,"gateway":"OMG"}` +
-				"\nbody_weight_kg: not in the unit of the mapping; units are not converted\n: no mapping fits: none has a where that holds"},
-		{"esphome", "{device}/sensor/heart_rate/state", "esphome", "node-1", "", `{"device":"node-1","time":"2026-11-25T12:00:00.000Z","heart_rate_bpm":72}`},
+				"\nbody_weight_kg: not in the unit of the mapping; units are not converted\n: no mapping fits: none has a " +
+				"where that holds"},
+		{"esphome", "{device}/sensor/heart_rate/state", "esphome", "node-1", "",
+			`{"device":"node-1","time":"2026-11-25T12:00:00.000Z","heart_rate_bpm":72}`},
 		{"cassia", "up/{gateway}/notification", "cassia", "", "CC:1B:E0:E2:8F:2C",
-			`{"device":"AA:BB:CC:DD:EE:FF","time":"2023-03-13T09:04:57.028Z","systolic_mmhg":132,"diastolic_mmhg":73,"pulse_rate_bpm":76,"gateway":"CC:1B:E0:E2:8F:2C"}`},
+			`{"device":"AA:BB:CC:DD:EE:FF","time":"2023-03-13T09:04:57.028Z","systolic_mmhg":132,"diastolic_mmhg":73,` +
+				`"pulse_rate_bpm":76,"gateway":"CC:1B:E0:E2:8F:2C"}`},
 		{"cassia", "omron/blood_pressure", "cassia-omron", "", "",
-			`{"device":"AA:BB:CC:DD:EE:FF","time":"2024-03-09T16:00:00.000Z","systolic_mmhg":132,"diastolic_mmhg":73,"pulse_rate_bpm":76}`},
+			`{"device":"AA:BB:CC:DD:EE:FF","time":"2024-03-09T16:00:00.000Z","systolic_mmhg":132,"diastolic_mmhg":73,` +
+				`"pulse_rate_bpm":76}`},
 	} {
 		set, err := mapping.Read([]string{examples + tt.file + ".toml"}, codes.Table{Signs: signs(t)}, nil, topic)
 		try(t, err)
@@ -611,7 +687,8 @@ signs = { heart_rate_bpm = { at = "/hr" }, pulse_rate_bpm = { at = "/pr" } }
 		{`"pr":72,"hr":70`, `,"heart_rate_bpm":70}`},
 		{`"pr":"x"`, "heart_rate_bpm: neither a number"},
 	} {
-		if got := decode(t, set.Named("m"), vitals.Origin{}, `{"id":"d",`+tt.members+`}`); !strings.Contains(got, tt.want) || strings.Contains(got, "pulse") {
+		if got := decode(t, set.Named("m"), vitals.Origin{}, `{"id":"d",`+tt.members+`}`); !strings.Contains(got, tt.want) ||
+			strings.Contains(got, "pulse") {
 			t.Errorf("%s: got %s, want %s", tt.members, got, tt.want)
 		}
 	}

@@ -25,7 +25,8 @@ signs = { spo2_pct = { at = "/spo2", missing = 255 }, pulse_rate_bpm = { at = "/
 		{`"spo2":95,"pr":61,"t":367`, ok + `"spo2_pct":95,"body_temperature_c":36.7,"pulse_rate_bpm":61}`},
 		{`"spo2":255,"pr":61`, ok + `"pulse_rate_bpm":61}` + "\nd spo2_pct not_available"},
 		{`"spo2":"255.0","pr":6.5535e4`, "d pulse_rate_bpm not_available\nd spo2_pct not_available"},
-		{`"spo2":" -- ","pr":"off","t":"NA"`, "d body_temperature_c not_available\nd pulse_rate_bpm not_available\nd spo2_pct not_available"},
+		{`"spo2":" -- ","pr":"off","t":"NA"`,
+			"d body_temperature_c not_available\nd pulse_rate_bpm not_available\nd spo2_pct not_available"},
 		{`"spo2":null,"pr":"--"`, "d pulse_rate_bpm not_available"},
 		{`"spo2":null`, ": no vital sign given"},
 		{`"spo2":95,"t":32767`, ok + `"spo2_pct":95}` + "\nd body_temperature_c not_available"},
@@ -148,25 +149,41 @@ signs = { systolic_mmhg = { at = "systolic" }, diastolic_mmhg = { at = "diastoli
 	bridged, pressure := `"heart_rate_bpm":72,"gateway":"bridge"`, `"systolic_mmhg":120,"diastolic_mmhg":80`
 	for _, tt := range []struct{ name, message, want string }{
 		{"beds", `{"kind":"battery"}`, " ignored"},
-		{"beds", `{"ward":"ICU","bed":7,"date":"24.11.2026","clock":"08:05","hr":72}`, reading("ICU.7", "2026-11-24T08:05:00.000+01:00", bridged)},
-		{"beds", `{"ward":"I.C U","bed":"7:","date":"24.11.2026","clock":"08:05:07","hr":72}`, reading("I:2EC:20U.7:3A", "2026-11-24T08:05:07.000+01:00", bridged)},
-		{"beds", `{"ward":"a","bed":"b","date":"25.10.2026","clock":"02:30","hr":72}`, reading("a.b", "2026-10-25T02:30:00.000+01:00", bridged)},
-		{"beds", `{"ward":"a","bed":"b","date":"29.03.2026","clock":"02:30","hr":72}`, "time: the zone has no such time: its clock was put forward"},
-		{"beds", `{"ward":"a","bed":"b","date":"31.02.2026","clock":"02:30","hr":72}`, "time: in none of the time formats of the mapping"},
+		{"beds", `{"ward":"ICU","bed":7,"date":"24.11.2026","clock":"08:05","hr":72}`,
+			reading("ICU.7", "2026-11-24T08:05:00.000+01:00", bridged)},
+		{"beds", `{"ward":"I.C U","bed":"7:","date":"24.11.2026","clock":"08:05:07","hr":72}`,
+			reading("I:2EC:20U.7:3A", "2026-11-24T08:05:07.000+01:00", bridged)},
+		{"beds", `{"ward":"a","bed":"b","date":"25.10.2026","clock":"02:30","hr":72}`,
+			reading("a.b", "2026-10-25T02:30:00.000+01:00", bridged)},
+		{"beds", `{"ward":"a","bed":"b","date":"29.03.2026","clock":"02:30","hr":72}`,
+			"time: the zone has no such time: its clock was put forward"},
+		{"beds", `{"ward":"a","bed":"b","date":"31.02.2026","clock":"02:30","hr":72}`,
+			"time: in none of the time formats of the mapping"},
 		{"beds", `{"ward":"ICU","date":"24.11.2026","clock":"08:05","hr":72}`, "device: a part is empty"},
 		{"beds", `{"date":"24.11.2026","clock":"08:05","hr":72}`, "device: missing"},
 		{"beds", `{"ward":"ICU","bed":7,"date":"24.11.2026","hr":72}`, "time: missing"},
-		{"listed", `{"serial":"bed 7","id":"x","hr":72}`, reading("bed-7", "2026-11-25T12:00:00.000Z", `"heart_rate_bpm":72`)},
-		{"listed", `{"id":8,"sent":"2026-11-25 08:00Z","hr":72}`, reading("bed-8", "2026-11-25T08:00:00.000Z", `"heart_rate_bpm":72`)},
-		{"listed", `{"id":8,"measured":"1970-01-01T00:01Z","sent":"2026-11-25 08:00Z","hr":72}`, reading("bed-8", "2026-11-25T08:00:00.000Z", `"heart_rate_bpm":72`)},
-		{"listed", `{"id":8,"measured":"1970-01-01T00:01+09:00","hr":72}`, reading("bed-8", "2026-11-25T12:00:00.000Z", `"heart_rate_bpm":72`)},
-		{"listed", `{"id":8,"measured":"soon","sent":"2026-11-25 08:00Z","hr":72}`, "time: not a time such as 2026-11-21T10:00:00+01:00"},
+		{"listed", `{"serial":"bed 7","id":"x","hr":72}`,
+			reading("bed-7", "2026-11-25T12:00:00.000Z", `"heart_rate_bpm":72`)},
+		{"listed", `{"id":8,"sent":"2026-11-25 08:00Z","hr":72}`,
+			reading("bed-8", "2026-11-25T08:00:00.000Z", `"heart_rate_bpm":72`)},
+		{"listed", `{"id":8,"measured":"1970-01-01T00:01Z","sent":"2026-11-25 08:00Z","hr":72}`,
+			reading("bed-8", "2026-11-25T08:00:00.000Z", `"heart_rate_bpm":72`)},
+		{"listed", `{"id":8,"measured":"1970-01-01T00:01+09:00","hr":72}`,
+			reading("bed-8", "2026-11-25T12:00:00.000Z", `"heart_rate_bpm":72`)},
+		{"listed", `{"id":8,"measured":"soon","sent":"2026-11-25 08:00Z","hr":72}`,
+			"time: not a time such as 2026-11-21T10:00:00+01:00"},
 		{"listed", `{"id":9,"hr":72}`, "device: not one of the devices of the mapping"},
-		{"cuff", `{"id":"d","x":"02780050005D00EA070701081E05","received_at":1790000000}`, reading("d", "2026-07-01T08:30:05.000+02:00", pressure)},
-		{"cuff", `{"id":"d","x":"00780050005D00","received_at":1790000000}`, reading("d", "2026-09-21T14:13:20.000Z", pressure)},
-		{"cuff", `{"id":"d","x":"02780050005D0000000000000000","received_at":1790000000}`, reading("d", "2026-09-21T14:13:20.000Z", pressure)},
-		{"cuff", `{"id":"d","x":"02780050005D00CF070701081E05","received_at":1790000000}`, reading("d", "2026-09-21T14:13:20.000Z", pressure)}, // 1999
-		{"cuff", `{"id":"d","x":"02780050005D00EA07021E081E05","received_at":1790000000}`, "time: the time stamp is no date and time"},
+		{"cuff", `{"id":"d","x":"02780050005D00EA070701081E05","received_at":1790000000}`,
+			reading("d", "2026-07-01T08:30:05.000+02:00", pressure)},
+		{"cuff", `{"id":"d","x":"00780050005D00","received_at":1790000000}`,
+			reading("d", "2026-09-21T14:13:20.000Z", pressure)},
+		{"cuff", `{"id":"d","x":"02780050005D0000000000000000","received_at":1790000000}`,
+			reading("d", "2026-09-21T14:13:20.000Z", pressure)},
+		// 1999
+		{"cuff", `{"id":"d","x":"02780050005D00CF070701081E05","received_at":1790000000}`,
+			reading("d", "2026-09-21T14:13:20.000Z", pressure)},
+		{"cuff", `{"id":"d","x":"02780050005D00EA07021E081E05","received_at":1790000000}`,
+			"time: the time stamp is no date and time"},
 		{"cuff", `{"id":"d","x":"00780050005D00"}`, "time: missing"},
 	} {
 		if got := strings.TrimPrefix(decode(t, set.Named(tt.name), vitals.Origin{}, tt.message), "\n"); got != tt.want {
@@ -194,9 +211,12 @@ signs.heart_rate_bpm.at = "/beds/-/values/-/1"
 		return `{"device":"` + device + `","time":"2026-09-21T14:13:20.000Z","heart_rate_bpm":` + hr + `}`
 	}
 	for _, tt := range []struct{ message, want string }{
-		{`{"beds":[{"values":[[1790000000000,70],[1790000000000,71]],"id":"a"},{"id":"b","values":[[1790000000000,72]]}],"v":1}`, at("a", "70") + "\n" + at("a", "71") + "\n" + at("b", "72")},
-		{`{"v":1,"beds":[{"id":"a","values":[[1790000000000,70]]},{"values":[[1790000000000,71]]}]}`, at("a", "70") + "\ndevice: missing"},
-		{`{"v":1,"beds":[{"id":"a"},{"id":"b","values":[[1790000000000,72]]}]}`, at("b", "72") + "\n: the array of readings is missing"},
+		{`{"beds":[{"values":[[1790000000000,70],[1790000000000,71]],"id":"a"},{"id":"b","values":[[1790000000000,` +
+			`72]]}],"v":1}`, at("a", "70") + "\n" + at("a", "71") + "\n" + at("b", "72")},
+		{`{"v":1,"beds":[{"id":"a","values":[[1790000000000,70]]},{"values":[[1790000000000,71]]}]}`,
+			at("a", "70") + "\ndevice: missing"},
+		{`{"v":1,"beds":[{"id":"a"},{"id":"b","values":[[1790000000000,72]]}]}`,
+			at("b", "72") + "\n: the array of readings is missing"},
 		{`{"v":1,"beds":[]}`, ""},
 		{`{"v":1,"beds":[{"values":[]}]}`, ""},
 		{`{"v":1,"beds":null}`, ""}, // as an array without elements
@@ -251,7 +271,8 @@ signs = { systolic_mmhg = { at = "systolic" }, diastolic_mmhg = { at = "diastoli
 `)
 	try(t, err)
 	const want = `{"device":"d","time":"2026-11-21T09:30:05.000Z","systolic_mmhg":120,"diastolic_mmhg":80}`
-	if got := decode(t, set.Named("m"), vitals.Origin{}, `{"id":"d","value":"02780050005D00EA070B15091E05"}`); got != want {
+	if got := decode(t, set.Named("m"), vitals.Origin{},
+		`{"id":"d","value":"02780050005D00EA070B15091E05"}`); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -61,9 +61,13 @@ func TestTokens(t *testing.T) {
 		c.want("CONNACK 0")
 		for i, tt := range []struct{ name, topic, payload, want, listed string }{
 			{"stored", "wards/bed-8/ppg-1", reading(1), "", ""},
-			{"of another gateway", "wards/bed-7/ppg-1", reading(2), "0x90 topic: not the configured topic", "mqtt|bed-8|ppg-1|topic|not the configured topic"},
-			{"of another gateway in the payload", "wards/bed-8/ppg-1", `{"gateway":"bed-7","time":1,"spo2_pct":97}`, "0x99 gateway: not the one of the topic or of the credentials", "mqtt|bed-8|ppg-1|gateway|not the one of the topic or of the credentials"},
-			{"of a device that is not covered", "wards/bed-8/x", reading(2), "0x87 device: the token is not for this device", "mqtt|bed-8|x|device|the token is not for this device"},
+			{"of another gateway", "wards/bed-7/ppg-1", reading(2), "0x90 topic: not the configured topic",
+				"mqtt|bed-8|ppg-1|topic|not the configured topic"},
+			{"of another gateway in the payload", "wards/bed-8/ppg-1", `{"gateway":"bed-7","time":1,"spo2_pct":97}`,
+				"0x99 gateway: not the one of the topic or of the credentials",
+				"mqtt|bed-8|ppg-1|gateway|not the one of the topic or of the credentials"},
+			{"of a device that is not covered", "wards/bed-8/x", reading(2), "0x87 device: the token is not for this device",
+				"mqtt|bed-8|x|device|the token is not for this device"},
 		} {
 			c.send(publish(5, 1, i+1, tt.topic, tt.payload))
 			got := c.next()
@@ -81,11 +85,13 @@ func TestTokens(t *testing.T) {
 		var of []string // the tokens that the clients presented
 		for _, line := range f.Records(t, "auth.refused") {
 			_, token, _ := strings.Cut(line, `"event":"auth.refused",`)
-			if token, found := strings.CutSuffix(token[:strings.Index(token, `"chain"`)], `,"reason":"other-gateway","peer":"127.0.0.1",`); found {
+			if token, found := strings.CutSuffix(token[:strings.Index(token, `"chain"`)],
+				`,"reason":"other-gateway","peer":"127.0.0.1",`); found {
 				of = append(of, token)
 			}
 		}
-		if tokens := slices.Compact(slices.Clone(of)); len(of) != 6 || len(tokens) != 2 || of[3] != tokens[0] || !strings.HasPrefix(of[0], `"token":"`) {
+		if tokens := slices.Compact(slices.Clone(of)); len(of) != 6 || len(tokens) != 2 || of[3] != tokens[0] ||
+			!strings.HasPrefix(of[0], `"token":"`) {
 			t.Errorf("the audit log has other gateways of %q, want four of a token and two of another", of)
 		}
 	})
@@ -103,7 +109,8 @@ func TestRevoked(t *testing.T) {
 			cfg.clock = newClock()
 			cfg.clock.advance(time.Since(cfg.clock.now()))
 			cfg.gate = &gate.Gate{Certificates: true}
-			cfg.tls = &tls.Config{Certificates: []tls.Certificate{ca.Server(1).TLS()}, ClientCAs: ca.Pool(), ClientAuth: tls.VerifyClientCertIfGiven}
+			cfg.tls = &tls.Config{Certificates: []tls.Certificate{ca.Server(1).TLS()}, ClientCAs: ca.Pool(),
+				ClientAuth: tls.VerifyClientCertIfGiven}
 		}
 		s := start(t, l, cfg)
 		if l.secure {
@@ -142,7 +149,8 @@ func TestRevoked(t *testing.T) {
 		for i, c := range all {
 			version := byte(4 + i%2)
 			noProps := map[byte]string{5: "\x00"}[version]
-			c.send([]string{publish(version, 1, 2, "pulsegate/e", reading(i)), pingreq, publish(version, 0, 0, "pulsegate/e", reading(i)),
+			c.send([]string{publish(version, 1, 2, "pulsegate/e", reading(i)), pingreq,
+				publish(version, 0, 0, "pulsegate/e", reading(i)),
 				packet(0x62, u16(7)), packet(0x82, u16(7)+noProps+text("a")+"\x01"), packet(0xa2, u16(7)+noProps+text("a"))}[i/2])
 			c.want(strings.Split(ended(version, "0x87"), ", ")...)
 		}
@@ -224,7 +232,8 @@ func TestForeignRejections(t *testing.T) {
 		c := s.dial(t)
 		c.send(signIn(4, "bed-8", ppg))
 		c.want("CONNACK 0")
-		c.send(publish(4, 1, 1, "pulsegate/x", reading(1)), publish(4, 1, 2, "pulsegate/x", "{}"), publish(4, 1, 3, "pulsegate/ppg-1", "{}"), publish(4, 1, 4, "pulsegate/x", "["+reading(1)+"]"))
+		c.send(publish(4, 1, 1, "pulsegate/x", reading(1)), publish(4, 1, 2, "pulsegate/x", "{}"),
+			publish(4, 1, 3, "pulsegate/ppg-1", "{}"), publish(4, 1, 4, "pulsegate/x", "["+reading(1)+"]"))
 		c.want("PUBACK 1", "PUBACK 2", "PUBACK 3", "PUBACK 4")
 		newest, _ := s.list.Newest(10, func(*rejections.Rejection) bool { return true })
 		if len(newest) != 4 {

@@ -33,9 +33,10 @@ func TestLoopAllocations(t *testing.T) {
 			c.send(signIn(version, "bed-7", password))
 			c.want("CONNACK 0")
 			for name, one := range map[string]string{
-				"QoS 1":     publish(version, 1, 7, "pulsegate/ppg-000123", reading(1000)),
-				"QoS 2":     publish(version, 2, 7, "pulsegate/ppg-000123", reading(1000)),
-				"pipelined": strings.Repeat(publish(version, 1, 7, "pulsegate/ppg-000123", reading(1000)), 3) + publish(version, 0, 7, "pulsegate/d", reading(1000)),
+				"QoS 1": publish(version, 1, 7, "pulsegate/ppg-000123", reading(1000)),
+				"QoS 2": publish(version, 2, 7, "pulsegate/ppg-000123", reading(1000)),
+				"pipelined": strings.Repeat(publish(version, 1, 7, "pulsegate/ppg-000123", reading(1000)), 3) + publish(version, 0,
+					7, "pulsegate/d", reading(1000)),
 			} {
 				send, answer := []byte(one), make([]byte, 4)
 				if name == "pipelined" {
@@ -63,7 +64,8 @@ func TestLoopAllocations(t *testing.T) {
 					least = min(least, after.Mallocs-before.Mallocs)
 				}
 				if least != 0 {
-					t.Errorf("%s, version %d, token %v: %d allocations in the best of %d windows of %d rounds, want 0", name, version, password != "", least, windows, rounds)
+					t.Errorf("%s, version %d, token %v: %d allocations in the best of %d windows of %d rounds, want 0", name, version,
+						password != "", least, windows, rounds)
 				}
 			}
 		}

@@ -43,7 +43,8 @@ const (
 	numEndings
 )
 
-var endingTexts = [numEndings]string{"client", "malformed", "protocol", "too_large", "unsupported", "unauthorized", "slow", "busy", "draining"}
+var endingTexts = [numEndings]string{"client", "malformed", "protocol", "too_large", "unsupported", "unauthorized",
+	"slow", "busy", "draining"}
 
 func (c code) ending() ending {
 	switch c {

@@ -53,7 +53,8 @@ func (c *conn) next(st *session) bool {
 				return c.end(st, why)
 			}
 			if st.version != 0 {
-				_ = c.SetReadDeadline(time.Now().Add(c.server.opt.ReadTimeout)) // also while the server drains: the packet has begun
+				// also while the server drains: the packet has begun
+				_ = c.SetReadDeadline(time.Now().Add(c.server.opt.ReadTimeout))
 			}
 		}
 		var ok, valid bool

@@ -16,8 +16,9 @@
 // A connection begins on an event loop ([ingest.Lane]), which handles every packet of up to
 // fastparse.MaxBodyBytes. The usual PUBLISH is recognised by fastparse.RecognisePublish; all other packets are decoded
 // by github.com/mochi-mqtt/server/v2/packets after checks that it lacks. A connection with a
-// larger publication, or with one that needs several groups, moves to a goroutine of its own for good. Where there is no event
-// loop, every connection has one. Both call the same functions of a session: [session.control] and [service.publication].
+// larger publication, or with one that needs several groups, moves to a goroutine of its own for good. Where there is
+// no event loop, every connection has one. Both call the same functions of a session: [session.control] and
+// [service.publication].
 //
 // # Not here
 //

@@ -56,7 +56,8 @@ func TestQueueFull(t *testing.T) {
 		for i, version := range []byte{4, 5} {
 			for qos := range byte(3) {
 				c := s.connect(t, version)
-				c.send(publish(version, qos, 2, fmt.Sprintf("pulsegate/b%d-%d", i, qos), reading(2)), publish(version, 1, 3, "pulsegate/c", reading(3)))
+				c.send(publish(version, qos, 2, fmt.Sprintf("pulsegate/b%d-%d", i, qos), reading(2)),
+					publish(version, 1, 3, "pulsegate/c", reading(3)))
 				held = append(held, c)
 			}
 		}
@@ -182,7 +183,8 @@ func TestWithheld(t *testing.T) {
 			guess.want(fmt.Sprint("PUBACK ", i+1))
 		}
 		for qos := byte(1); qos <= 2; qos++ {
-			for _, payload := range []string{`{"time":70,"spo2_pct":50}`, `[{"time":70,"spo2_pct":50},{"time":1000,"spo2_pct":50}]`} {
+			for _, payload := range []string{`{"time":70,"spo2_pct":50}`,
+				`[{"time":70,"spo2_pct":50},{"time":1000,"spo2_pct":50}]`} {
 				late := as(4, "bed-8", other)
 				late.send(publish(4, 0, 0, "pulsegate/d", payload), publish(4, qos, 9, "pulsegate/d", payload))
 				late.want("closed")
@@ -195,7 +197,8 @@ func TestWithheld(t *testing.T) {
 		}
 		// A client that keeps only what is answered with 0x97 must not lose such a reading of a batch.
 		for _, other := range []string{`{"time":2000,"spo2_pct":0}`, "7", `{"time":2000,"spo2_pct":97}`} {
-			for _, payload := range []string{`[` + other + `,{"time":70,"spo2_pct":50}]`, `[{"time":70,"spo2_pct":50},` + other + `]`} {
+			for _, payload := range []string{`[` + other + `,{"time":70,"spo2_pct":50}]`, `[{"time":70,"spo2_pct":50},` +
+				other + `]`} {
 				late.send(publish(5, 1, 9, "pulsegate/d", payload))
 				if got := late.next(); !strings.HasPrefix(got, "PUBACK 9 0x97 ") {
 					t.Errorf("version 5, %s: %s, want 0x97", payload, got)
@@ -233,14 +236,18 @@ func TestStoreFails(t *testing.T) {
 					last := strings.Split(ended(version, tt.code), ", ")
 					for qos := byte(1); qos <= 2; qos++ {
 						c := s.connect(t, version)
-						c.send(publish(version, qos, 1, "pulsegate/bad", reading(1)), publish(version, 1, 2, "pulsegate/d", "x"), publish(version, 1, 3, "pulsegate/d", "[]"), disconnect)
+						c.send(publish(version, qos, 1, "pulsegate/bad", reading(1)), publish(version, 1, 2, "pulsegate/d", "x"),
+							publish(version, 1, 3, "pulsegate/d", "[]"), disconnect)
 						var got []string
 						for len(got) == 0 || got[len(got)-1] != "closed" {
 							got = append(got, c.next())
 						}
 						// The loop has read the rest: it may acknowledge what was not to be stored, if the client has ended
 						// the connection.
-						got = slices.DeleteFunc(got, func(p string) bool { return strings.HasPrefix(p, "PUBACK 2") || strings.HasPrefix(p, "PUBACK 3") })
+						got = slices.DeleteFunc(got, func(p string) bool {
+							return strings.HasPrefix(p, "PUBACK 2") ||
+								strings.HasPrefix(p, "PUBACK 3")
+						})
 						if l.loop && len(got) == 1 { // the client's DISCONNECT was first
 							got = last
 						}
@@ -381,7 +388,8 @@ func TestDrain(t *testing.T) {
 func TestSlowClients(t *testing.T) {
 	eachLane(t, func(t *testing.T, l lane) {
 		const short = 300 * time.Millisecond
-		s := start(t, l, config{opt: mqtt.Options{StartTimeout: short, Options: front.Options{ReadTimeout: short, WriteTimeout: short}}})
+		s := start(t, l,
+			config{opt: mqtt.Options{StartTimeout: short, Options: front.Options{ReadTimeout: short, WriteTimeout: short}}})
 		other := s.connect(t, 5)
 		alive := func(id int) {
 			t.Helper()
@@ -408,7 +416,8 @@ func TestSlowClients(t *testing.T) {
 		for _, c := range []*client{silent, half, slow3, slow5, large} {
 			_ = c.Close()
 		}
-		deaf, readings := s.connect(t, 5), strings.Repeat(publish(5, 1, 1, "pulsegate/deaf", `{"device":"other","time":1,"spo2_pct":97}`), 1000)
+		deaf, readings := s.connect(t, 5),
+			strings.Repeat(publish(5, 1, 1, "pulsegate/deaf", `{"device":"other","time":1,"spo2_pct":97}`), 1000)
 		written := make(chan struct{})
 		go func() {
 			defer close(written)

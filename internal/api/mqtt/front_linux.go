@@ -19,7 +19,8 @@ const maxInLoop = fastparse.MaxBodyBytes
 func (s *Server) startLoops(l net.Listener) (front.Loops, error) {
 	cfg := eventloop.Config{
 		Handler: func(loop *eventloop.Loop) eventloop.Handler {
-			return ingest.NewLane(s.opt.Core, loop, method, route, func(lane *ingest.Lane) ingest.Front { return &loopFront{service: &s.service, lane: lane} })
+			return ingest.NewLane(s.opt.Core, loop, method, route,
+				func(lane *ingest.Lane) ingest.Front { return &loopFront{service: &s.service, lane: lane} })
 		},
 		Memory: s.opt.Core.Memory(), MaxMessage: maxInLoop, Loops: s.opt.Loops, Conns: s.opt.Conns,
 		StartTimeout: s.opt.StartTimeout, IdleTimeout: s.opt.StartTimeout, WriteTimeout: s.opt.WriteTimeout,

@@ -51,7 +51,8 @@ func newTwin(t testing.TB, secure, gated bool) *twin {
 	}
 	if gated {
 		f := gatetest.New(t)
-		bed, ppg := f.Token(t, "bed-7", "", token.Token{Rights: token.Write}), f.Token(t, "bed-8", "ppg-", token.Token{Rights: token.Write})
+		bed, ppg := f.Token(t, "bed-7", "", token.Token{Rights: token.Write}),
+			f.Token(t, "bed-8", "ppg-", token.Token{Rights: token.Write})
 		read := f.Token(t, "bed-7", "", token.Token{Rights: token.Read})
 		cfg.gate = f.Open(t)
 		cfg.gate.Audit = nil // it is not compared
@@ -128,7 +129,8 @@ func (s *server) figures(t testing.TB) string {
 	var all strings.Builder
 	for _, f := range families {
 		switch f.GetName() {
-		case "pulsegate_readings_total", "pulsegate_refused_requests_total", "pulsegate_queue_readings", "pulsegate_request_body_bytes":
+		case "pulsegate_readings_total", "pulsegate_refused_requests_total", "pulsegate_queue_readings",
+			"pulsegate_request_body_bytes":
 			for _, m := range f.GetMetric() {
 				if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
 					fmt.Fprintln(&all, f.GetName(), m.GetLabel(), v)
@@ -155,24 +157,35 @@ func parts(version byte) []string {
 	const d = "pulsegate/ppg-1"
 	usual := pub(1, d, reading(1000))
 	right := []string{
-		usual, usual, usual, usual, usual, pub(0, d, reading(1001)), pub(2, d, reading(1002)), pub(1, d, reading(1009)), pub(0, d, reading(1009)),
+		usual, usual, usual, usual, usual, pub(0, d, reading(1001)), pub(2, d, reading(1002)), pub(1, d, reading(1009)),
+		pub(0, d, reading(1009)),
 		pub(1, d, batch(2000, 4)), pub(1, d, batch(2000, 12)), pub(2, d, batch(2000, 60)), pub(0, d, batch(2000, 7)),
-		pub(1, d, "["+reading(1000)+strings.Repeat(" ", 70_000)+"]"), pub(1, d, "["+reading(1000)+strings.Repeat(" ", 1000)+"]"),
-		pub(1, d, `{"time":1,"spo2_pct":0}`), pub(1, d, `{"time":1,"secret":0}`), pub(1, d, `[{"time":1,"spo2_pct":0},{"time":2,"spo2_pct":97},1]`),
-		pub(1, d, "nonsense"), pub(1, d, ""), pub(1, d, "[]"), pub(1, "other/d", reading(1)), pub(0, "pulsegate/d/x", reading(1)), pub(1, "pulsegate/.", reading(1)),
-		pub(1, d, `{"device":"e","time":1,"spo2_pct":97}`), pub(1, d, `{"gateway":"e","time":1,"spo2_pct":97}`), pub(1, "pulsegate/d", reading(1)),
-		pub(1, "pulsegate/"+strings.Repeat("é", 40), reading(1)), pub(1, d, reading(1)+strings.Repeat(" ", 500)), pub(1, d, strings.Repeat(reading(1)+"\n", 30)),
-		pingreq, pingreq, packet(0x62, u16(7)), packet(0x82, u16(9)+props+text("#")+"\x01"), packet(0xa2, u16(9)+props+text("#")),
+		pub(1, d, "["+reading(1000)+strings.Repeat(" ", 70_000)+"]"),
+		pub(1, d, "["+reading(1000)+strings.Repeat(" ", 1000)+"]"),
+		pub(1, d, `{"time":1,"spo2_pct":0}`), pub(1, d, `{"time":1,"secret":0}`),
+		pub(1, d, `[{"time":1,"spo2_pct":0},{"time":2,"spo2_pct":97},1]`),
+		pub(1, d, "nonsense"), pub(1, d, ""), pub(1, d, "[]"), pub(1, "other/d", reading(1)),
+		pub(0, "pulsegate/d/x", reading(1)), pub(1, "pulsegate/.", reading(1)),
+		pub(1, d, `{"device":"e","time":1,"spo2_pct":97}`), pub(1, d, `{"gateway":"e","time":1,"spo2_pct":97}`),
+		pub(1, "pulsegate/d", reading(1)),
+		pub(1, "pulsegate/"+strings.Repeat("é", 40), reading(1)), pub(1, d, reading(1)+strings.Repeat(" ", 500)),
+		pub(1, d, strings.Repeat(reading(1)+"\n", 30)),
+		pingreq, pingreq, packet(0x62, u16(7)), packet(0x82, u16(9)+props+text("#")+"\x01"),
+		packet(0xa2, u16(9)+props+text("#")),
 		publishAs(version, 0x3a, 7, d, "", reading(1003)), usual[:10], usual[10:],
 	}
 	wrong := []string{
-		disconnect, packet(0xe0, "\x00"), hello(version), pub(1, "a/#", ""), pub(1, "", "x"), publish(version, 1, 0, d, reading(1)), publishAs(version, 0x36, 7, d, "", ""),
-		publishAs(version, 0x33, 7, d, "", reading(1)), packet(0x82, u16(9)+props+text("#")), packet(0x62, u16(0)), packet(0xf0, ""), packet(0x30, "\x00\x09"),
-		"\x30\xff\xff\xff\xff\x01", "\x32\xff\xff\x7f", "\x00", "\xc0", "\x82\x80", pub(1, "pulsegate/\xff", ""), pub(1, d, strings.Repeat("x", 95_000))[:100],
+		disconnect, packet(0xe0, "\x00"), hello(version), pub(1, "a/#", ""), pub(1, "", "x"),
+		publish(version, 1, 0, d, reading(1)), publishAs(version, 0x36, 7, d, "", ""),
+		publishAs(version, 0x33, 7, d, "", reading(1)), packet(0x82, u16(9)+props+text("#")), packet(0x62, u16(0)),
+		packet(0xf0, ""), packet(0x30, "\x00\x09"),
+		"\x30\xff\xff\xff\xff\x01", "\x32\xff\xff\x7f", "\x00", "\xc0", "\x82\x80", pub(1, "pulsegate/\xff", ""),
+		pub(1, d, strings.Repeat("x", 95_000))[:100],
 	}
 	if version == 5 {
 		right = append(right, publishAs(5, 0x32, 7, d, expiry+user, reading(1004)), packet(0x62, u16(7)+"\x92"))
-		wrong = append(wrong, publishAs(5, 0x32, 7, d, alias, ""), publishAs(5, 0x32, 7, d, expiry+expiry, ""), publishAs(5, 0x32, 7, d, "\x26\x00", ""), packet(0x32, text(d)+u16(7)+"\x80"))
+		wrong = append(wrong, publishAs(5, 0x32, 7, d, alias, ""), publishAs(5, 0x32, 7, d, expiry+expiry, ""),
+			publishAs(5, 0x32, 7, d, "\x26\x00", ""), packet(0x32, text(d)+u16(7)+"\x80"))
 	}
 	return slices.Concat(right, right, wrong)
 }
@@ -180,11 +193,14 @@ func parts(version byte) []string {
 // openings are what connections begin with, by version.
 func openings(version byte) []string {
 	all := []string{
-		hello(version), hello(version), hello(version), connect(version, 2, "", ""), connect(version, 0, "", ""), signIn(version, "bed-7", ""), signIn(version, "x y", ""),
-		connect(version, 0x36, map[byte]string{5: receiveMax}[version], "c", map[byte]string{5: "\x05" + willDelay}[version]+text("t")+text("")), hello(version)[:9], "",
+		hello(version), hello(version), hello(version), connect(version, 2, "", ""), connect(version, 0, "", ""),
+		signIn(version, "bed-7", ""), signIn(version, "x y", ""),
+		connect(version, 0x36, map[byte]string{5: receiveMax}[version], "c",
+			map[byte]string{5: "\x05" + willDelay}[version]+text("t")+text("")), hello(version)[:9], "",
 	}
 	if version == 5 {
-		all = append(all, connect(5, 2, problemInfo0, "c"), connect(5, 2, "\x27\x00\x00\x00\x14", "c"), connect(5, 2, method, "c"))
+		all = append(all, connect(5, 2, problemInfo0, "c"), connect(5, 2, "\x27\x00\x00\x00\x14", "c"),
+			connect(5, 2, method, "c"))
 	}
 	return all
 }
@@ -195,8 +211,10 @@ func (tw *twin) openings(version byte) []string {
 		return openings(version)
 	}
 	return []string{
-		signIn(version, "bed-7", tw.bed), signIn(version, "bed-7", tw.bed), signIn(version, "bed-8", tw.ppg), signIn(version, "bed-8", tw.ppg), signIn(5, "", tw.ppg),
-		signIn(version, "bed-8", tw.bed), signIn(version, "bed-7", tw.read), signIn(version, "bed-7", "wrong"), hello(version),
+		signIn(version, "bed-7", tw.bed), signIn(version, "bed-7", tw.bed), signIn(version, "bed-8", tw.ppg),
+		signIn(version, "bed-8", tw.ppg), signIn(5, "", tw.ppg),
+		signIn(version, "bed-8", tw.bed), signIn(version, "bed-7", tw.read), signIn(version, "bed-7", "wrong"),
+		hello(version),
 	}
 }
 

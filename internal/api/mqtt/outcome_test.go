@@ -35,30 +35,43 @@ func TestOutcomes(t *testing.T) {
 	table := []outcome{
 		{"stored", d, `{"time":$T,"spo2_pct":97}`, "", 1, nil},
 		{"named again", d, `{"device":"ppg-1","time":$T,"spo2_pct":97}`, "", 1, nil},
-		{"null after a byte order mark", d, "\ufeff" + `{"time":$T,"spo2_pct":97,"heart_rate_bpm":null,"device":null}`, "", 1, nil},
-		{"only null", d, `{"time":$T,"spo2_pct":null}`, "0x99 no vital sign given", 0, []string{"|ppg-1||no vital sign given"}},
+		{"null after a byte order mark", d, "\ufeff" + `{"time":$T,"spo2_pct":97,"heart_rate_bpm":null,"device":null}`,
+			"", 1, nil},
+		{"only null", d, `{"time":$T,"spo2_pct":null}`, "0x99 no vital sign given", 0,
+			[]string{"|ppg-1||no vital sign given"}},
 		{"a batch", d, `[{"time":$T,"spo2_pct":97},{"time":$T1,"spo2_pct":97}]`, "", 2, nil},
 		{"NDJSON", d, `{"time":$T,"spo2_pct":97}` + "\n" + `{"time":$T1,"spo2_pct":97}`, "", 2, nil},
 		{"an empty batch", d, `[]`, "", 0, nil},
 		{"a duplicate", d, `{"time":$S,"spo2_pct":97}`, "", 0, nil},
 		{"completing", d, `{"time":$S,"heart_rate_bpm":$H}`, "", -1, nil}, // stored the first time
-		{"conflict", d, `{"time":$S,"spo2_pct":90}`, "0x83 spo2_pct: contradicts the stored value", 0, []string{"|ppg-1|spo2_pct|contradicts the stored value"}},
+		{"conflict", d, `{"time":$S,"spo2_pct":90}`, "0x83 spo2_pct: contradicts the stored value", 0,
+			[]string{"|ppg-1|spo2_pct|contradicts the stored value"}},
 		{"invalid", d, `{"time":$T,"spo2_pct":0}`, "0x99 spo2_pct: no signal", 0, []string{"|ppg-1|spo2_pct|no signal"}},
 		{"no time", d, `{"spo2_pct":97}`, "0x99 time: missing", 0, []string{"|ppg-1|time|missing"}},
 		{"no sign", d, `{"time":$T}`, "0x99 no vital sign given", 0, []string{"|ppg-1||no vital sign given"}},
-		{"an unknown field", d, `{"time":$T,"x-` + secret + `":` + secret + `}`, "0x99 x-4711: unknown field", 0, []string{"|ppg-1||unknown field"}},
-		{"an unknown field with U+0000", d, `{"time":$T,"a\u0000b":1}`, "0x99 unknown field", 0, []string{"|ppg-1||unknown field"}},
+		{"an unknown field", d, `{"time":$T,"x-` + secret + `":` + secret + `}`, "0x99 x-4711: unknown field", 0,
+			[]string{"|ppg-1||unknown field"}},
+		{"an unknown field with U+0000", d, `{"time":$T,"a\u0000b":1}`, "0x99 unknown field", 0,
+			[]string{"|ppg-1||unknown field"}},
 		{"malformed", d, `{"time":` + secret + `;}`, "0x99 byte 12: not JSON", 0, []string{"|ppg-1||The body is not valid"}},
 		{"nothing", d, ``, "0x99 byte 0: empty body", 0, []string{"|ppg-1||The body is not valid"}},
 		{"binary", d, "\x00\xff", "0x99 byte 0: not JSON", 0, []string{"|ppg-1||The body is not valid"}},
-		{"another topic", "other/ppg-1", `{"time":$T,"spo2_pct":97}`, "0x90 topic: not the configured topic", 0, []string{"||topic|not the configured topic"}},
-		{"a longer topic", d + "/x", `{"time":$T,"spo2_pct":97}`, "0x90 topic: not the configured topic", 0, []string{"||topic|not the configured topic"}},
-		{"no device in the topic", "pulsegate/", `{"device":"ppg-1","time":$T,"spo2_pct":97}`, "0x90 topic: not the configured topic", 0, []string{"||topic|not the configured topic"}},
-		{"no name in the topic", "pulsegate/a b", `{"time":$T,"spo2_pct":97}`, "0x90 topic: not the configured topic", 0, []string{"||topic|not the configured topic"}},
-		{"another device", d, `{"device":"ppg-2","time":$T,"spo2_pct":97}`, "0x99 device: not the one of the topic or of the credentials", 0, []string{"|ppg-1|device|not the one of the topic or of the credentials"}},
-		{"some of a batch", d, `[{"time":$T,"spo2_pct":0},{"time":$T1,"spo2_pct":97},{"time":$S,"spo2_pct":90},7]`, "0x99 reading 0: spo2_pct: no signal; 3 readings were rejected", 1,
+		{"another topic", "other/ppg-1", `{"time":$T,"spo2_pct":97}`, "0x90 topic: not the configured topic", 0,
+			[]string{"||topic|not the configured topic"}},
+		{"a longer topic", d + "/x", `{"time":$T,"spo2_pct":97}`, "0x90 topic: not the configured topic", 0,
+			[]string{"||topic|not the configured topic"}},
+		{"no device in the topic", "pulsegate/", `{"device":"ppg-1","time":$T,"spo2_pct":97}`,
+			"0x90 topic: not the configured topic", 0, []string{"||topic|not the configured topic"}},
+		{"no name in the topic", "pulsegate/a b", `{"time":$T,"spo2_pct":97}`, "0x90 topic: not the configured topic", 0,
+			[]string{"||topic|not the configured topic"}},
+		{"another device", d, `{"device":"ppg-2","time":$T,"spo2_pct":97}`,
+			"0x99 device: not the one of the topic or of the credentials", 0,
+			[]string{"|ppg-1|device|not the one of the topic or of the credentials"}},
+		{"some of a batch", d, `[{"time":$T,"spo2_pct":0},{"time":$T1,"spo2_pct":97},{"time":$S,"spo2_pct":90},7]`,
+			"0x99 reading 0: spo2_pct: no signal; 3 readings were rejected", 1,
 			[]string{"|ppg-1|spo2_pct|no signal", "|ppg-1|spo2_pct|contradicts the stored value", "|ppg-1||not a JSON object"}},
-		{"a long reading", d, `{"time":$T,"spo2_pct":97` + strings.Repeat(" ", 20_000) + `}`, "0x99 A reading may have 16384 bytes.", 0, []string{"|ppg-1||The body is too large"}},
+		{"a long reading", d, `{"time":$T,"spo2_pct":97` + strings.Repeat(" ", 20_000) + `}`,
+			"0x99 A reading may have 16384 bytes.", 0, []string{"|ppg-1||The body is too large"}},
 	}
 	eachPlainLane(t, func(t *testing.T, l lane) {
 		s := start(t, l, config{})
@@ -72,7 +85,8 @@ func TestOutcomes(t *testing.T) {
 					c.want("PUBACK 1")
 					ms += 2
 					s.store.take()
-					payload := strings.NewReplacer("$T1", fmt.Sprint(ms+1), "$T", fmt.Sprint(ms), "$S", fmt.Sprint(same), "$H", "72").Replace(tt.payload)
+					payload := strings.NewReplacer("$T1", fmt.Sprint(ms+1), "$T", fmt.Sprint(ms), "$S", fmt.Sprint(same), "$H", "72").
+						Replace(tt.payload)
 					ms += 2
 					// The next acknowledgement shows that one with QoS 0 is settled.
 					c.send(publish(version, qos, 7, tt.topic, payload), publish(version, 1, 8, d, "[]"))

@@ -134,7 +134,8 @@ func TestConnect(t *testing.T) {
 			{"session expiry that is not 0", connect(5, 2, sessionExpiry, "c"), "CONNACK 0", ""},
 			{"a password without a user name, version 5", connect(5, 0x42, "", "c", text("p")), "CONNACK 0", ""},
 			{"no session to keep, version 5", connect(5, 0, "", ""), "CONNACK 0", ""},
-			{"all properties", connect(5, 2, sessionExpiry+problemInfo0+responseInfo+receiveMax+aliasMax+user+user+maxPacket, "c"), "CONNACK 0", ""},
+			{"all properties", connect(5, 2, sessionExpiry+problemInfo0+responseInfo+receiveMax+aliasMax+user+user+maxPacket,
+				"c"), "CONNACK 0", ""},
 			{"a method", connect(5, 2, method, "c"), refused("0x8c"), "unsupported"},
 			{"a method with data", connect(5, 2, method+data, "c"), refused("0x8c"), "unsupported"},
 			{"data without a method", connect(5, 2, data, "c"), refused("0x82"), "protocol"},
@@ -143,20 +144,28 @@ func TestConnect(t *testing.T) {
 			{"Request Problem Information 2", connect(5, 2, "\x17\x02", "c"), refused("0x82"), "protocol"},
 			{"Request Response Information 2", connect(5, 2, "\x19\x02", "c"), refused("0x82"), "protocol"},
 			{"a property twice", connect(5, 2, receiveMax+receiveMax, "c"), refused("0x82"), "protocol"},
-			{"a property twice, another between", connect(5, 2, sessionExpiry+user+sessionExpiry, "c"), refused("0x82"), "protocol"},
+			{"a property twice, another between", connect(5, 2, sessionExpiry+user+sessionExpiry, "c"),
+				refused("0x82"), "protocol"},
 			{"an unknown property", connect(5, 2, "\x04\x00", "c"), refused("0x81"), "malformed"},
 			{"property 255", connect(5, 2, "\xff\x00", "c"), refused("0x81"), "malformed"},
-			{"properties longer than the packet", connect(5, 2, "", "c")[:12] + "\x7f" + text("c"), refused("0x81"), "malformed"},
+			{"properties longer than the packet", connect(5, 2, "", "c")[:12] + "\x7f" + text("c"), refused("0x81"),
+				"malformed"},
 			{"a property longer than the properties", connect(5, 2, "\x21\x00", "c"), refused("0x81"), "malformed"},
 			{"half a user property", connect(5, 2, "\x26\x00\x01k", "c"), refused("0x81"), "malformed"},
 			{"a user property of invalid UTF-8", connect(5, 2, "\x26\x00\x01\xff\x00\x00", "c"), refused("0x81"), "malformed"},
 			{"a user property with U+0000", connect(5, 2, "\x26\x00\x01k\x00\x01\x00", "c"), refused("0x81"), "malformed"},
-			{"will properties", connect(5, 6, "", "c", "\x1f"+willDelay+payloadFormat+expiry+contentType+responseTopic+correlation+user, text("t"), text("p")), "CONNACK 0", ""},
-			{"a will property twice", connect(5, 6, "", "c", "\x0a"+willDelay+willDelay, text("t"), text("p")), refused("0x82"), "protocol"},
-			{"a property of PUBLISH in a will", connect(5, 6, "", "c", "\x03"+alias, text("t"), text("p")), refused("0x81"), "malformed"},
+			{"will properties",
+				connect(5, 6, "", "c", "\x1f"+willDelay+payloadFormat+expiry+contentType+responseTopic+correlation+user, text("t"),
+					text("p")), "CONNACK 0", ""},
+			{"a will property twice", connect(5, 6, "", "c", "\x0a"+willDelay+willDelay, text("t"), text("p")),
+				refused("0x82"), "protocol"},
+			{"a property of PUBLISH in a will", connect(5, 6, "", "c", "\x03"+alias, text("t"), text("p")), refused("0x81"),
+				"malformed"},
 		}
-		for _, p := range []string{serverKeep, willDelay, reason, alias, subscriptionID, payloadFormat, contentType, "\x12\x00\x01a", "\x24\x01", "\x25\x01", "\x28\x01", "\x29\x01", "\x2a\x01", "\x1a\x00\x01r", "\x1c\x00\x01r"} {
-			rows = append(rows, row{fmt.Sprintf("property %#x, of another packet", p[0]), connect(5, 2, p, "c"), refused("0x81"), "malformed"})
+		for _, p := range []string{serverKeep, willDelay, reason, alias, subscriptionID, payloadFormat, contentType,
+			"\x12\x00\x01a", "\x24\x01", "\x25\x01", "\x28\x01", "\x29\x01", "\x2a\x01", "\x1a\x00\x01r", "\x1c\x00\x01r"} {
+			rows = append(rows, row{fmt.Sprintf("property %#x, of another packet", p[0]), connect(5, 2, p, "c"), refused("0x81"),
+				"malformed"})
 		}
 		for _, version := range []byte{4, 5} {
 			malformed := row{"", "", "closed", "malformed"}
@@ -191,8 +200,10 @@ func TestConnect(t *testing.T) {
 			bad("an identifier with U+0000", connect(version, 2, "", "a\x00b"))
 			bad("a user name of invalid UTF-8", connect(version, 0x82, "", "c", text("\xff")))
 			bad("a user name with U+0000", connect(version, 0x82, "", "c", text("a\x00")))
-			rows = append(rows, row{"a user name that is not a name", connect(version, 0x82, "", "c", text("bed 7")), map[byte]string{4: refused("4"), 5: refused("0x86")}[version], "unauthorized"})
-			whole := connect(version, 0xf6, map[byte]string{5: receiveMax + user}[version], "c", map[byte]string{5: "\x05" + willDelay}[version]+text("t")+text("p")+text("bed-7")+text("pw"))
+			rows = append(rows, row{"a user name that is not a name", connect(version, 0x82, "", "c", text("bed 7")),
+				map[byte]string{4: refused("4"), 5: refused("0x86")}[version], "unauthorized"})
+			whole := connect(version, 0xf6, map[byte]string{5: receiveMax + user}[version], "c",
+				map[byte]string{5: "\x05" + willDelay}[version]+text("t")+text("p")+text("bed-7")+text("pw"))
 			good("all fields", whole)
 			for n := 7; n < len(whole)-2; n++ {
 				bad(fmt.Sprint("cut after ", n), packet(0x10, whole[2:2+n]))
@@ -249,14 +260,16 @@ func TestMaximumPacketSize(t *testing.T) {
 		filters := func(n int) string { return packet(0x82, u16(7)+"\x00"+strings.Repeat(text("a")+"\x01", n)) }
 		for _, tt := range []struct{ name, props, send, want string }{
 			{"any", "", publish(5, 1, 7, "pulsegate/d", "{}"), rejected + " time: missing"},
-			{"longer than the acknowledgement", "\x27\x00\x00\x00\x20", publish(5, 1, 7, "pulsegate/d", "{}"), rejected + " time: missing"},
+			{"longer than the acknowledgement", "\x27\x00\x00\x00\x20", publish(5, 1, 7, "pulsegate/d", "{}"),
+				rejected + " time: missing"},
 			{"as long", "\x27\x00\x00\x00\x16", publish(5, 1, 7, "pulsegate/d", "{}"), rejected + " time: missing"},
 			{"shorter", "\x27\x00\x00\x00\x16", publish(5, 1, 7, "pulsegate/d", `{"time":1,"spo2_pct":0}`), rejected},
 			{"no reasons", "\x17\x00", publish(5, 1, 7, "pulsegate/d", "{}"), rejected},
 			{"reasons", "\x17\x01", publish(5, 1, 7, "pulsegate/d", "{}"), rejected + " time: missing"},
 			{"as many filters", "\x27\x00\x00\x00\x16", filters(17), "SUBACK 000700" + strings.Repeat("87", 17)},
 			{"too many filters", "\x27\x00\x00\x00\x16", filters(18), "DISCONNECT 0x95"},
-			{"unsubscribing too many", "\x27\x00\x00\x00\x16", packet(0xa2, u16(7)+"\x00"+strings.Repeat(text("a"), 18)), "DISCONNECT 0x95"},
+			{"unsubscribing too many", "\x27\x00\x00\x00\x16", packet(0xa2, u16(7)+"\x00"+strings.Repeat(text("a"), 18)),
+				"DISCONNECT 0x95"},
 		} {
 			c := s.dial(t)
 			c.send(connect(5, 2, tt.props, "c"))
@@ -285,7 +298,8 @@ func TestLargestPacket(t *testing.T) {
 
 // largestPacket checks a server with a bound of largest bytes.
 func largestPacket(t *testing.T, l lane, largest int) {
-	s := start(t, l, config{opt: mqtt.Options{Options: front.Options{MaxBytes: largest}}, ingest: ingest.Config{MaxBatchBytes: largest}})
+	s := start(t, l, config{opt: mqtt.Options{Options: front.Options{MaxBytes: largest}},
+		ingest: ingest.Config{MaxBatchBytes: largest}})
 	for _, version := range []byte{4, 5} {
 		sized := func(bytes int) string {
 			payload := largest - 100 // its packet's length takes as many bytes as that of largest
@@ -310,7 +324,8 @@ func largestPacket(t *testing.T, l lane, largest int) {
 
 func TestPackets(t *testing.T) {
 	eachPlainLane(t, func(t *testing.T, l lane) {
-		s := start(t, l, config{opt: mqtt.Options{Options: front.Options{MaxBytes: 100_000}}, ingest: ingest.Config{MaxBatchBytes: 100_000}})
+		s := start(t, l, config{opt: mqtt.Options{Options: front.Options{MaxBytes: 100_000}},
+			ingest: ingest.Config{MaxBatchBytes: 100_000}})
 		for _, version := range []byte{4, 5} {
 			var rows []row
 			bad := func(name, send string) { rows = append(rows, row{name, send, ended(version, "0x81"), "malformed"}) }
@@ -351,7 +366,8 @@ func TestPackets(t *testing.T) {
 				suback, unsuback = "SUBACK 00070087", "UNSUBACK 00070011"
 			}
 			good("SUBSCRIBE", packet(0x82, u16(7)+noProps+text("a/#")+"\x01"), suback)
-			good("SUBSCRIBE to two", packet(0x82, u16(7)+noProps+text("a/#")+"\x01"+text("+")+"\x02"), suback+suback[len(suback)-2:])
+			good("SUBSCRIBE to two", packet(0x82, u16(7)+noProps+text("a/#")+"\x01"+text("+")+"\x02"),
+				suback+suback[len(suback)-2:])
 			good("UNSUBSCRIBE", packet(0xa2, u16(7)+noProps+text("a/#")), unsuback)
 			wrong("SUBSCRIBE 0", packet(0x82, u16(0)+noProps+text("a")+"\x01"))
 			wrong("SUBSCRIBE to nothing", packet(0x82, u16(7)+noProps))
@@ -376,7 +392,8 @@ func TestPackets(t *testing.T) {
 			good("QoS 0", publish(version, 0, 0, "pulsegate/d", usual()), "")
 			good("QoS 1", publish(version, 1, 1, "pulsegate/d", usual()), "PUBACK 1")
 			good("QoS 2", publish(version, 2, 65535, "pulsegate/d", usual()), "PUBREC 65535")
-			good("an identifier that is in use", publish(version, 1, 7, "pulsegate/d", usual())+publish(version, 1, 7, "pulsegate/d", usual()), "PUBACK 7, PUBACK 7")
+			good("an identifier that is in use", publish(version, 1, 7, "pulsegate/d", usual())+publish(version, 1, 7,
+				"pulsegate/d", usual()), "PUBACK 7, PUBACK 7")
 			good("DUP", publishAs(version, 0x3a, 7, "pulsegate/d", "", usual()), "PUBACK 7")
 			good("DUP of a known one", publishAs(version, 0x3a, 7, "pulsegate/d", "", reading(ms)), "PUBACK 7")
 			good("DUP with QoS 2", publishAs(version, 0x3c, 7, "pulsegate/d", "", reading(ms)), "PUBREC 7")
@@ -433,7 +450,8 @@ func TestPackets(t *testing.T) {
 				bad("PUBREL with a property of others", packet(0x62, u16(7)+"\x00\x03"+alias))
 				bad("PUBREL with something after its properties", packet(0x62, u16(7)+"\x00\x00x"))
 				bad("PUBREL with properties cut", packet(0x62, u16(7)+"\x00\x05"+reason))
-				good("SUBSCRIBE with options and properties", packet(0x82, u16(7)+"\x09"+subscriptionID+user+text("a")+"\x2d"), suback)
+				good("SUBSCRIBE with options and properties", packet(0x82, u16(7)+"\x09"+subscriptionID+user+text("a")+"\x2d"),
+					suback)
 				wrong("SUBSCRIBE with retain handling 3", packet(0x82, u16(7)+"\x00"+text("a")+"\x31"))
 				wrong("SUBSCRIBE with identifier 0", packet(0x82, u16(7)+"\x02\x0b\x00"+text("a")+"\x01"))
 				wrong("SUBSCRIBE with two identifiers", packet(0x82, u16(7)+"\x04"+subscriptionID+subscriptionID+text("a")+"\x01"))
@@ -450,7 +468,8 @@ func TestPackets(t *testing.T) {
 					rows = append(rows, row{"DISCONNECT", packet(0xe0, d), "closed", "client"})
 				}
 			}
-			rows = append(rows, row{"DISCONNECT after a publication", publish(version, 1, 7, "pulsegate/d", usual()) + disconnect + pingreq + hello(version), "PUBACK 7, closed", "client"})
+			rows = append(rows, row{"DISCONNECT after a publication", publish(version, 1, 7, "pulsegate/d", usual()) +
+				disconnect + pingreq + hello(version), "PUBACK 7, closed", "client"})
 			check(t, s, version, rows)
 		}
 	})

@@ -53,7 +53,8 @@ func (st *session) decodePublish(first byte, body []byte) (publication, code) {
 		return publication{}, malformed
 	}
 	switch {
-	case p.FixedHeader.Qos > 0 && p.PacketID == 0, len(p.Properties.SubscriptionIdentifier) > 0, p.Properties.PayloadFormat > 1,
+	case p.FixedHeader.Qos > 0 && p.PacketID == 0, len(p.Properties.SubscriptionIdentifier) > 0,
+		p.Properties.PayloadFormat > 1,
 		strings.ContainsAny(p.Properties.ResponseTopic, "+#"):
 		return publication{}, protocolError
 	case p.Properties.TopicAliasFlag:
@@ -71,7 +72,8 @@ func (st *session) decodePublish(first byte, body []byte) (publication, code) {
 
 // delivery returns a publication as a message for the Core.
 func (s *service) delivery(st *session, p publication, client gate.Credentials) ingest.Delivery {
-	d := ingest.Delivery{From: st.credentials(client), Message: p.payload, Method: method, Route: route, Input: wrongTopic{}}
+	d := ingest.Delivery{From: st.credentials(client), Message: p.payload, Method: method, Route: route,
+		Input: wrongTopic{}}
 	for i := range s.topics {
 		if from, ok := s.topics[i].Topic.Match(p.topic); ok {
 			d.Origin, d.Input = from, s.topics[i].Input
@@ -240,7 +242,8 @@ func (st *session) appendAck(dst []byte, id uint16, qos byte, r result) []byte {
 	if st.terse || reason == "" || st.tooLong(fixed+len(reason)) {
 		return append(dst, first, 3, byte(id>>8), byte(id), byte(r.code))
 	}
-	dst = append(dst, first, byte(fixed-2+len(reason)), byte(id>>8), byte(id), byte(r.code), byte(3+len(reason)), reasonStringProperty, 0, byte(len(reason)))
+	dst = append(dst, first, byte(fixed-2+len(reason)), byte(id>>8), byte(id), byte(r.code), byte(3+len(reason)),
+		reasonStringProperty, 0, byte(len(reason)))
 	return append(dst, reason...)
 }
 

@@ -71,7 +71,8 @@ func (s *store) Append(group []*storage.Entry) error {
 	defer s.mu.Unlock()
 	for _, e := range group {
 		if e.Outcome == storage.Stored || e.Outcome == storage.Completed {
-			s.stored = append(s.stored, fmt.Sprintf("%s by %q at %d: %v", e.Reading.Device, e.Reading.Gateway, e.Reading.TimeUnixMs, e.Reading.Values))
+			s.stored = append(s.stored, fmt.Sprintf("%s by %q at %d: %v", e.Reading.Device, e.Reading.Gateway,
+				e.Reading.TimeUnixMs, e.Reading.Values))
 		}
 	}
 	return nil
@@ -90,7 +91,8 @@ func (s *store) take() []string {
 type lane struct{ loop, secure bool }
 
 func (l lane) String() string {
-	return map[bool]string{true: "loop", false: "goroutines"}[l.loop] + map[bool]string{true: " over TLS", false: ""}[l.secure]
+	return map[bool]string{true: "loop", false: "goroutines"}[l.loop] + map[bool]string{true: " over TLS",
+		false: ""}[l.secure]
 }
 
 // eachLane runs a test with every lane in parallel.

@@ -121,7 +121,8 @@ func (s *service) tooLarge(st *session, first byte, size int) bool {
 
 // control handles a packet that is not a PUBLISH. It returns the packet to send, if any, and whether the
 // connection ends with it. client has the peer and its certificate. A guest is refused: there are too many connections.
-func (s *service) control(st *session, first byte, body []byte, client gate.Credentials, guest bool) (answer []byte, end bool) {
+func (s *service) control(st *session, first byte, body []byte, client gate.Credentials, guest bool) (answer []byte,
+	end bool) {
 	p := packets.Packet{ProtocolVersion: st.version}
 	p.FixedHeader.Remaining = len(body)
 	if p.FixedHeader.Decode(first) != nil {
@@ -199,10 +200,12 @@ func (s *service) end(st *session, why code) (answer []byte, end bool) {
 }
 
 // connect handles a CONNECT.
-func (s *service) connect(st *session, p *packets.Packet, body []byte, client gate.Credentials, guest bool) (answer []byte, end bool) {
+func (s *service) connect(st *session, p *packets.Packet, body []byte, client gate.Credentials,
+	guest bool) (answer []byte, end bool) {
 	why := s.accept(st, p, body, client, guest)
 	if why == success {
-		if answer = s.connack(st, p); !st.tooLong(len(answer)) { // then all other packets are shorter, but for those that are checked
+		// then all other packets are shorter, but for those that are checked
+		if answer = s.connack(st, p); !st.tooLong(len(answer)) {
 			s.counters.accepted.Add(1)
 			return answer, false
 		}

@@ -82,8 +82,10 @@ type value struct {
 
 // Reasons for which a data point is refused. Their texts are sent to the client.
 var (
-	errNotStored  = errors.New("not stored; send the data point without it")
-	errSchema     = errors.New("not blood-pressure 4.0, oxygen-saturation 2.0, heart-rate 2.0, respiratory-rate 2.0, body-temperature 4.0, body-weight 3.0 or blood-glucose 4.0 of omh")
+	errNotStored = errors.New("not stored; send the data point without it")
+	errSchema    = errors.New(
+		"not blood-pressure 4.0, oxygen-saturation 2.0, heart-rate 2.0, respiratory-rate 2.0, body-temperature 4.0, " +
+			"body-weight 3.0 or blood-glucose 4.0 of omh")
 	errDevice     = errors.New("no datasheet_reference names the device as " + deviceURN + "NAME")
 	errTwice      = errors.New("given twice")
 	errSelf       = errors.New("not sensed")

@@ -37,17 +37,22 @@ const namespace = "omh"
 // number of its schema, so schemas are added at the end. Units are those of the schemas
 // (https://github.com/openmhealth/schemas).
 var schemas = [...]schema{
-	{"blood-pressure", "4.0", []vitals.Sign{vitals.Systolic, vitals.Diastolic}, []string{"systolic_blood_pressure", "diastolic_blood_pressure"}, "mmHg", ""},
-	{"oxygen-saturation", "2.0", []vitals.Sign{vitals.SpO2}, []string{"oxygen_saturation"}, "%", `,"system":"` + peripheral + `","measurement_method":"` + oximetry + `"`},
+	{"blood-pressure", "4.0", []vitals.Sign{vitals.Systolic, vitals.Diastolic},
+		[]string{"systolic_blood_pressure", "diastolic_blood_pressure"}, "mmHg", ""},
+	{"oxygen-saturation", "2.0", []vitals.Sign{vitals.SpO2}, []string{"oxygen_saturation"}, "%",
+		`,"system":"` + peripheral + `","measurement_method":"` + oximetry + `"`},
 	{"heart-rate", "2.0", []vitals.Sign{vitals.HeartRate}, []string{"heart_rate"}, "beats/min", ""},
-	{"heart-rate", "2.0", []vitals.Sign{vitals.RestingHeartRate}, []string{"heart_rate"}, "beats/min", `,"temporal_relationship_to_physical_activity":"` + atRest + `"`},
+	{"heart-rate", "2.0", []vitals.Sign{vitals.RestingHeartRate}, []string{"heart_rate"}, "beats/min",
+		`,"temporal_relationship_to_physical_activity":"` + atRest + `"`},
 	{"respiratory-rate", "2.0", []vitals.Sign{vitals.RespiratoryRate}, []string{"respiratory_rate"}, "breaths/min", ""},
 	{"body-temperature", "4.0", []vitals.Sign{vitals.BodyTemperature}, []string{"body_temperature"}, "C", ""},
 	{"body-weight", "3.0", []vitals.Sign{vitals.BodyWeight}, []string{"body_weight"}, "kg", ""},
 	{"blood-glucose", "4.0", []vitals.Sign{vitals.GlucoseMass}, []string{"blood_glucose"}, "mg/dL", ""},
 	{"blood-glucose", "4.0", []vitals.Sign{vitals.GlucoseMolar}, []string{"blood_glucose"}, "mmol/L", ""},
-	{"blood-glucose", "4.0", []vitals.Sign{vitals.InterstitialGlucoseMass}, []string{"blood_glucose"}, "mg/dL", `,"specimen_source":"` + interstitial + `"`},
-	{"blood-glucose", "4.0", []vitals.Sign{vitals.InterstitialGlucoseMolar}, []string{"blood_glucose"}, "mmol/L", `,"specimen_source":"` + interstitial + `"`},
+	{"blood-glucose", "4.0", []vitals.Sign{vitals.InterstitialGlucoseMass}, []string{"blood_glucose"}, "mg/dL",
+		`,"specimen_source":"` + interstitial + `"`},
+	{"blood-glucose", "4.0", []vitals.Sign{vitals.InterstitialGlucoseMolar}, []string{"blood_glucose"}, "mmol/L",
+		`,"specimen_source":"` + interstitial + `"`},
 }
 
 // EachSchema calls visit with the schema of each group of signs: its name and version, the members of body that

@@ -29,7 +29,8 @@ func NewEncoder(device vitals.Name, signs *vitals.Signs) *Encoder {
 	for i := range schemas {
 		s := &schemas[i]
 		e.decimals[i] = vitals.BuiltIn(s.signs[0]).Decimals
-		e.starts[i] = `","schema_id":{"namespace":"` + namespace + `","name":"` + s.name + `","version":"` + s.version + `"},"source_creation_date_time":"`
+		e.starts[i] = `","schema_id":{"namespace":"` + namespace + `","name":"` + s.name + `","version":"` + s.version +
+			`"},"source_creation_date_time":"`
 	}
 	return e
 }
@@ -56,7 +57,8 @@ func (e *Encoder) AppendRecord(dst []byte, r *storage.Record, _ bool) []byte {
 		e.more = true
 		dst = e.appendUUID(append(dst, "\n{\"header\":{\"uuid\":\""...), r.TimeUnixMs, i)
 		dst = append(append(dst, e.starts[i]...), when...)
-		dst = append(dst, `","modality":"`+sensed+`","external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"`+deviceURN...)
+		dst = append(dst,
+			`","modality":"`+sensed+`","external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"`+deviceURN...)
 		dst = append(dst, e.device...)
 		if r.Gateway != nil {
 			dst = append(dst, `"},{"datasheet_type":"gateway","datasheet_reference":"`+gatewayURN...)
@@ -90,7 +92,8 @@ func (e *Encoder) LeftOut() string {
 }
 
 // uuidNamespace is the namespace of the uuids, a random UUID.
-var uuidNamespace = [16]byte{0x5b, 0x0e, 0x8d, 0x3c, 0x1f, 0x52, 0x4e, 0x0b, 0x9a, 0x77, 0x2c, 0x61, 0xd4, 0x90, 0xe8, 0x35}
+var uuidNamespace = [16]byte{0x5b, 0x0e, 0x8d, 0x3c, 0x1f, 0x52, 0x4e, 0x0b, 0x9a, 0x77, 0x2c, 0x61, 0xd4,
+	0x90, 0xe8, 0x35}
 
 // appendUUID appends the name-based UUID of a data point (RFC 9562, section 5.5).
 func (e *Encoder) appendUUID(dst []byte, unixMs int64, schema int) []byte {

@@ -55,9 +55,12 @@ func records(t testing.TB, store *storetest.Memory, device vitals.Name) []storag
 	return found[:n]
 }
 
-const header = `"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh","name":"heart-rate","version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00Z","modality":"sensed","external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"urn:pulsegate:device:d:1"}]}`
+const header = `"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh",` +
+	`"name":"heart-rate","version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00Z","modality":"sensed",` +
+	`"external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"urn:pulsegate:device:d:1"}]}`
 
-const body = `"body":{"heart_rate":{"value":72.5,"unit":"beats/min"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123+01:00"}}`
+const body = `"body":{"heart_rate":{"value":72.5,"unit":"beats/min"},` +
+	`"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123+01:00"}}`
 
 const point = "{" + header + "," + body + "}"
 
@@ -82,7 +85,8 @@ func TestNewSigns(t *testing.T) {
 		{"respiratory-rate", "2.0", "respiratory_rate", "151", "breaths/min", "outside the accepted range 1 to 150 /min"},
 	} {
 		store, h := receive(t)
-		text := strings.NewReplacer(`"heart-rate"`, `"`+tt.schema+`"`, `"version":"2.0"`, `"version":"`+tt.version+`"`, `"heart_rate"`, `"`+tt.member+`"`,
+		text := strings.NewReplacer(`"heart-rate"`, `"`+tt.schema+`"`, `"version":"2.0"`, `"version":"`+tt.version+`"`,
+			`"heart_rate"`, `"`+tt.member+`"`,
 			"72.5", tt.value, "beats/min", tt.unit).Replace(point)
 		w := send(h, text)
 		if !strings.HasPrefix(tt.field, `"`) {
@@ -105,8 +109,10 @@ func TestNewSigns(t *testing.T) {
 			t.Errorf("exported as %s without %q, want %s", dst, e.LeftOut(), want)
 		}
 	}
-	resting := strings.NewReplacer(`"heart-rate"`, `"respiratory-rate"`, `"heart_rate"`, `"respiratory_rate"`, "beats", "breaths", `"body":{`, `"body":{"temporal_relationship_to_physical_activity":"at rest",`).Replace(point)
-	if _, h := receive(t); !strings.Contains(send(h, resting).Body.String(), "not stored; send the data point without it") {
+	resting := strings.NewReplacer(`"heart-rate"`, `"respiratory-rate"`, `"heart_rate"`, `"respiratory_rate"`, "beats",
+		"breaths", `"body":{`, `"body":{"temporal_relationship_to_physical_activity":"at rest",`).Replace(point)
+	if _, h := receive(t); !strings.Contains(send(h, resting).Body.String(),
+		"not stored; send the data point without it") {
 		t.Error("a respiratory rate at rest is not refused")
 	}
 
@@ -144,27 +150,36 @@ func TestRefuse(t *testing.T) {
 		{"another version", "2.0", "1.0", 422, "header.schema_id", "not blood-pressure"},
 		{"another namespace", `"omh"`, `"ieee"`, 422, "header.schema_id", "not blood-pressure"},
 		{"no uuid", `"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11",`, "", 422, "header.uuid", "missing"},
-		{"no creation time", `"source_creation_date_time":"2026-11-21T10:00:00Z",`, "", 422, "header.source_creation_date_time", "missing"},
+		{"no creation time", `"source_creation_date_time":"2026-11-21T10:00:00Z",`, "", 422,
+			"header.source_creation_date_time", "missing"},
 		{"self-reported", "sensed", "self-reported", 422, "header.modality", "not sensed"},
 		{"a rate", `"modality"`, `"acquisition_rate":{},"modality"`, 422, "header", "not stored"},
-		{"no device", "urn:pulsegate:device:d:1", "urn:pulsegate:gateway:g", 422, "header.external_datasheets", "no datasheet_reference"},
-		{"another datasheet", "urn:pulsegate:device:d:1", "https://example.org/x", 422, "header.external_datasheets", "not stored"},
+		{"no device", "urn:pulsegate:device:d:1", "urn:pulsegate:gateway:g", 422, "header.external_datasheets",
+			"no datasheet_reference"},
+		{"another datasheet", "urn:pulsegate:device:d:1", "https://example.org/x", 422, "header.external_datasheets",
+			"not stored"},
 		{"a bad name", "urn:pulsegate:device:d:1", "urn:pulsegate:device:d 1", 422, "header.external_datasheets", "1 to 64"},
-		{"two devices", `[{"datasheet_type":"hardware"`, `[{"datasheet_reference":"urn:pulsegate:device:x"},{"datasheet_type":"hardware"`, 422, "header.external_datasheets", "given twice"},
+		{"two devices", `[{"datasheet_type":"hardware"`,
+			`[{"datasheet_reference":"urn:pulsegate:device:x"},{"datasheet_type":"hardware"`, 422, "header.external_datasheets",
+			"given twice"},
 		{"no value", `"value":72.5,`, "", 422, "body.heart_rate.value", "missing"},
 		{"no heart rate", `"heart_rate":{"value":72.5,"unit":"beats/min"},`, "", 422, "body.heart_rate", "missing"},
 		{"a value that is null", "72.5", "null", 422, "body.heart_rate.value", "missing"},
-		{"a heart rate that is null", `"heart_rate":{"value":72.5,"unit":"beats/min"}`, `"heart_rate":null`, 422, "body.heart_rate", "missing"},
+		{"a heart rate that is null", `"heart_rate":{"value":72.5,"unit":"beats/min"}`, `"heart_rate":null`, 422,
+			"body.heart_rate", "missing"},
 		{"a text as a value", "72.5", `"72.5"`, 422, "", "wrong type"},
 		{"too precise", "72.5", "72.555", 422, "body.heart_rate.value", "two decimals"},
 		{"out of range", "72.5", "301", 422, "heart_rate_bpm", "outside"},
 		{"no signal", "72.5", "0", 422, "heart_rate_bpm", "no signal"},
 		{"another unit", "beats/min", "Hz", 422, "body.heart_rate.unit", "not the unit"},
 		{"an average", `"body":{`, `"body":{"descriptive_statistic":"average",`, 422, "body", "not stored"},
-		{"another sign", `"body":{`, `"body":{"oxygen_saturation":{"value":97,"unit":"%"},`, 422, "body.oxygen_saturation", "not a member"},
+		{"another sign", `"body":{`, `"body":{"oxygen_saturation":{"value":97,"unit":"%"},`, 422, "body.oxygen_saturation",
+			"not a member"},
 		{"of another sign", `"body":{`, `"body":{"system":"peripheral capillary",`, 422, "body", "not a member"},
-		{"active", `"body":{`, `"body":{"temporal_relationship_to_physical_activity":"active",`, 422, "body.temporal_relationship_to_physical_activity", "not at rest"},
-		{"an interval", `"date_time":"2026-11-21T10:00:00.123+01:00"`, `"time_interval":{}`, 422, "body.effective_time_frame", "intervals"},
+		{"active", `"body":{`, `"body":{"temporal_relationship_to_physical_activity":"active",`, 422,
+			"body.temporal_relationship_to_physical_activity", "not at rest"},
+		{"an interval", `"date_time":"2026-11-21T10:00:00.123+01:00"`, `"time_interval":{}`, 422, "body.effective_time_frame",
+			"intervals"},
 		{"no time", `"date_time":"2026-11-21T10:00:00.123+01:00"`, ``, 422, "body.effective_time_frame.date_time", "missing"},
 		{"no zone", "+01:00", "", 422, "body.effective_time_frame.date_time", "zone"},
 		{"the future", "2026-11-21T10:00:00.123", "2027-11-21T10:00:00.123", 422, "time", "ahead"},
@@ -181,7 +196,8 @@ func TestRefuse(t *testing.T) {
 			if tt.field != "" {
 				field = `"field":"` + tt.field + `"`
 			}
-			if got := w.Body.String(); w.Code != tt.status || !strings.Contains(got, field) || !strings.Contains(got, tt.reason) {
+			if got := w.Body.String(); w.Code != tt.status || !strings.Contains(got, field) ||
+				!strings.Contains(got, tt.reason) {
 				t.Errorf("%d %s, want %d %s %s", w.Code, got, tt.status, tt.field, tt.reason)
 			}
 			if n := len(records(t, store, name(t, "d:1"))); n != 0 {
@@ -191,7 +207,8 @@ func TestRefuse(t *testing.T) {
 				return
 			}
 			w = send(h, "["+text+","+point+"]") // the other one of an array is stored
-			if got := w.Body.String(); w.Code != 207 || !strings.Contains(got, `{"stored":1,"duplicate":0,"rejected":[{"index":0,"field":"`+tt.field+`"`) {
+			if got := w.Body.String(); w.Code != 207 ||
+				!strings.Contains(got, `{"stored":1,"duplicate":0,"rejected":[{"index":0,"field":"`+tt.field+`"`) {
 				t.Errorf("array: %d %s", w.Code, got)
 			}
 		})
@@ -201,7 +218,8 @@ func TestRefuse(t *testing.T) {
 // TestNull checks that a member that is null is none, and that a byte order mark is ignored.
 func TestNull(t *testing.T) {
 	_, h := receive(t)
-	text := strings.Replace(point, `"body":{`, `"body":{"system":null,"temporal_relationship_to_physical_activity":null,`, 1)
+	text := strings.Replace(point, `"body":{`, `"body":{"system":null,"temporal_relationship_to_physical_activity":null,`,
+		1)
 	if w := send(h, "\ufeff"+text); w.Code != http.StatusOK {
 		t.Errorf("%s: %d %s", text, w.Code, w.Body)
 	}
@@ -238,15 +256,18 @@ func TestRoundTrip(t *testing.T) {
 		first := storetest.NewMemory()
 		var group []*storage.Entry
 		for range rapid.IntRange(1, 20).Draw(rt, "readings") {
-			r := vitals.Reading{Device: device, TimeUnixMs: rapid.Int64Range(vitals.DefaultOldestUnixMs, receivedAt.UnixMilli()).Draw(rt, "time")}
+			r := vitals.Reading{Device: device, TimeUnixMs: rapid.Int64Range(vitals.DefaultOldestUnixMs, receivedAt.UnixMilli()).
+				Draw(rt, "time")}
 			if rapid.Bool().Draw(rt, "known offset") {
-				r.UTCOffset = vitals.MakeUTCOffset(rapid.IntRange(vitals.MinUTCOffsetMinutes, vitals.MaxUTCOffsetMinutes).Draw(rt, "offset"))
+				r.UTCOffset = vitals.MakeUTCOffset(rapid.IntRange(vitals.MinUTCOffsetMinutes, vitals.MaxUTCOffsetMinutes).
+					Draw(rt, "offset"))
 			}
 			if rapid.Bool().Draw(rt, "has a gateway") {
 				r.Gateway = name(t, fmt.Sprint("g", rapid.IntRange(1, 3).Draw(rt, "gateway")))
 			}
 			set := func(s vitals.Sign, accepted vitals.Range) {
-				r.Values.Set(s, vitals.Value(rapid.Int32Range(int32(accepted.Min), int32(accepted.Max)).Draw(rt, first.Signs().Field(s))))
+				r.Values.Set(s,
+					vitals.Value(rapid.Int32Range(int32(accepted.Min), int32(accepted.Max)).Draw(rt, first.Signs().Field(s))))
 			}
 			given := rapid.Uint32Range(1, 1<<9-1).Draw(rt, "signs")
 			if given&1 > 0 {
@@ -267,7 +288,9 @@ func TestRoundTrip(t *testing.T) {
 			rt.Fatal(err)
 		}
 		var exported bytes.Buffer
-		if _, err := query.WriteReadings(context.Background(), &exported, first, query.Selection{Range: storage.Range{Device: device, ToUnixMs: storage.OpenEnd}, Format: query.OMH}, vitals.NewSigns(), nil); err != nil {
+		if _, err := query.WriteReadings(context.Background(), &exported, first,
+			query.Selection{Range: storage.Range{Device: device, ToUnixMs: storage.OpenEnd}, Format: query.OMH},
+			vitals.NewSigns(), nil); err != nil {
 			rt.Fatal(err)
 		}
 		second, h := receive(t)
@@ -280,7 +303,8 @@ func TestRoundTrip(t *testing.T) {
 		}
 		for i := range got {
 			g, w := got[i], want[i]
-			if g.TimeUnixMs != w.TimeUnixMs || g.Values != w.Values || g.UTCOffset != w.UTCOffset || (g.Gateway == nil) != (w.Gateway == nil) || g.Gateway != nil && *g.Gateway != *w.Gateway {
+			if g.TimeUnixMs != w.TimeUnixMs || g.Values != w.Values || g.UTCOffset != w.UTCOffset ||
+				(g.Gateway == nil) != (w.Gateway == nil) || g.Gateway != nil && *g.Gateway != *w.Gateway {
 				rt.Fatalf("record %+v, want %+v", g, w)
 			}
 		}

@@ -47,7 +47,8 @@ const about = "Limits, defaults and ranges in this document are those of this se
 	"HEAD is answered wherever GET is, and OPTIONS with the methods. " +
 	"Other addresses are answered with 404 not-found, other methods with 405 method-not-allowed and Allow. " +
 	"Paths are exact. GET rejects unknown and repeated parameters, where there are any. " +
-	"A request that is not HTTP (400), has too large a header (431), or has an unknown Expect (417), Transfer-Encoding (501) " +
+	"A request that is not HTTP (400), has too large a header (431), or has an unknown Expect (417), " +
+	"Transfer-Encoding (501) " +
 	"or version (505) is answered in plain text."
 
 // Path is the address of the document.
@@ -76,8 +77,10 @@ func Describe(opt Options) []byte {
 			"headers":   headers,
 			"responses": d.shared,
 			"securitySchemes": object{
-				"token":       object{"type": "http", "scheme": "bearer", "description": "A token with the right that the operation names."},
-				"session":     object{"type": "apiKey", "in": "cookie", "name": "pulsegate", "description": "A session begun with POST /v1/session. Over https the name is __Host-pulsegate."},
+				"token": object{"type": "http", "scheme": "bearer",
+					"description": "A token with the right that the operation names."},
+				"session": object{"type": "apiKey", "in": "cookie", "name": "pulsegate",
+					"description": "A session begun with POST /v1/session. Over https the name is __Host-pulsegate."},
 				"certificate": object{"type": "mutualTLS", "description": "A client certificate, if the server accepts them."},
 			},
 		},
@@ -177,7 +180,8 @@ func (d *describer) rejection(problems []*reply.Problem) object {
 		if most > 0 {
 			after["maximum"] = most
 		}
-		own["Retry-After"] = object{"description": "Seconds after which to send the request again.", "required": true, "schema": after}
+		own["Retry-After"] = object{"description": "Seconds after which to send the request again.", "required": true,
+			"schema": after}
 	}
 	d.shared[key] = object{
 		"description": strings.Join(titles, "; ") + ".",
@@ -197,7 +201,8 @@ func ok(description string, content object, fields ...string) object {
 			media[name] = object{"schema": schema}
 		}
 	}
-	fields = append(fields, "Cache-Control", "X-Content-Type-Options", "Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
+	fields = append(fields, "Cache-Control", "X-Content-Type-Options", "Vary", "Access-Control-Allow-Origin",
+		"Access-Control-Expose-Headers")
 	return object{"description": description, "content": media, "headers": refs("headers", fields...)}
 }
 
@@ -241,17 +246,20 @@ var headers = object{
 	"Location":                      text("The provider's address."),
 	"Pulsegate-Caught-Up":           text("A trailer of changes as CSV and Parquet: true or false."),
 	"Pulsegate-Left-Out":            text("A trailer: the signs for which Open mHealth has no schema."),
-	"Pulsegate-Next-Cursor":         text("A trailer: the cursor of the next page, if the request had a limit and there is one; of changes, the cursor of what follows."),
-	"Pulsegate-Notice":              text(vitals.FlagNotice),
-	"Referrer-Policy":               text("no-referrer."),
-	"Set-Cookie":                    text("The cookie of the session, HttpOnly and SameSite=Strict, or of a sign-in that has begun."),
-	"Upgrade":                       text("HTTP/1.1."),
-	"Vary":                          text("Fields of the request on which the answer depends."),
-	"WWW-Authenticate":              text("The scheme of authentication."),
-	"X-Accel-Buffering":             text("no: proxies must not hold events back."),
-	"X-Content-Type-Options":        text("nosniff."),
-	"X-Influxdb-Build":              text("Pulsegate."),
-	"X-Influxdb-Version":            text("The version of Pulsegate."),
+	"Pulsegate-Next-Cursor": text(
+		"A trailer: the cursor of the next page, if the request had a limit and there is one; of changes, the cursor of " +
+			"what follows."),
+	"Pulsegate-Notice": text(vitals.FlagNotice),
+	"Referrer-Policy":  text("no-referrer."),
+	"Set-Cookie": text(
+		"The cookie of the session, HttpOnly and SameSite=Strict, or of a sign-in that has begun."),
+	"Upgrade":                text("HTTP/1.1."),
+	"Vary":                   text("Fields of the request on which the answer depends."),
+	"WWW-Authenticate":       text("The scheme of authentication."),
+	"X-Accel-Buffering":      text("no: proxies must not hold events back."),
+	"X-Content-Type-Options": text("nosniff."),
+	"X-Influxdb-Build":       text("Pulsegate."),
+	"X-Influxdb-Version":     text("The version of Pulsegate."),
 }
 
 func text(description string) object {

@@ -46,7 +46,8 @@ func TestHandler(t *testing.T) {
 		return w
 	}
 	plain, zipped := serve("", ""), serve("Accept-Encoding", "gzip")
-	if plain.Body.String() != string(describe()) || plain.Header().Get("Content-Type") != "application/json" || plain.Header().Get("Cache-Control") != "no-cache" {
+	if plain.Body.String() != string(describe()) || plain.Header().Get("Content-Type") != "application/json" ||
+		plain.Header().Get("Cache-Control") != "no-cache" {
 		t.Errorf("plain: %v, %.100s", plain.Header(), plain.Body)
 	}
 	if zipped.Header().Get("Content-Encoding") != "gzip" || zipped.Body.Len() > plain.Body.Len()/4 {
@@ -198,9 +199,11 @@ func TestZonePattern(t *testing.T) {
 			found++
 			pattern := regexp.MustCompile(p.Schema.Pattern)
 			for zone, want := range map[string]bool{
-				"UTC": true, "Europe/Berlin": true, "America/Port-au-Prince": true, "America/Argentina/ComodRivadavia": true, "Etc/GMT+5": true, "GMT0": true, "EST5EDT": true,
+				"UTC": true, "Europe/Berlin": true, "America/Port-au-Prince": true, "America/Argentina/ComodRivadavia": true,
+				"Etc/GMT+5": true, "GMT0": true, "EST5EDT": true,
 				"+05:30": true, "-00:00": true, "+19:00": true, "+23:59": true, "-23:59": true, " 05:30": true,
-				"": false, "+24:00": false, "-24:00": false, "+24:59": false, "+30:00": false, "+05:60": false, "+5:30": false, "05:30": false, "+0530": false, "+05:30x": false,
+				"": false, "+24:00": false, "-24:00": false, "+24:59": false, "+30:00": false, "+05:60": false, "+5:30": false,
+				"05:30": false, "+0530": false, "+05:30x": false,
 			} {
 				if got := pattern.MatchString(zone); got != want {
 					t.Errorf("%s: the pattern matches %q: %v, want %v", path, zone, got, want)

@@ -43,7 +43,8 @@ func TestDocs(t *testing.T) {
 //
 // Seen to fail when every 403 was Forbidden, with its challenge.
 func TestChallenges(t *testing.T) {
-	for name, set := range map[string]*problem.Set{"with tokens": problem.New(), "without": problem.New().WithoutTokens()} {
+	for name, set := range map[string]*problem.Set{"with tokens": problem.New(),
+		"without": problem.New().WithoutTokens()} {
 		for _, p := range set.All() {
 			w := httptest.NewRecorder()
 			p.Write(w, httptest.NewRequest("GET", "/", nil), "")

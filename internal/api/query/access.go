@@ -11,7 +11,8 @@ import (
 
 // authorizeDevice is like authorize for a request about the device named in the path,
 // which the token must cover.
-func (h *Handler) authorizeDevice(w http.ResponseWriter, r *http.Request) (device vitals.Name, access gate.Access, leave func(), ok bool) {
+func (h *Handler) authorizeDevice(w http.ResponseWriter, r *http.Request) (device vitals.Name, access gate.Access,
+	leave func(), ok bool) {
 	access, leave, ok = h.opt.Admit(w, r)
 	if !ok {
 		return device, access, nil, false

@@ -34,7 +34,8 @@ func newKeyring(t testing.TB) *keyring {
 	t.Helper()
 	f := gatetest.New(t)
 	k := &keyring{
-		Files: f, all: f.Token(t, "archive", "", token.Token{Rights: token.Read}), ppg: f.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read}),
+		Files: f, all: f.Token(t, "archive", "", token.Token{Rights: token.Read}),
+		ppg:    f.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read}),
 		writer: f.Token(t, "bed-7", "", token.Token{Rights: token.Write | token.Admin}),
 	}
 	k.gate = f.Open(t)
@@ -48,7 +49,9 @@ func one(device string) string { return fmt.Sprintf(`{"device":%q,"time":1000,"s
 func TestReadRightRequired(t *testing.T) {
 	k := newKeyring(t)
 	srv := serveGated(t, fill(t, one("ppg-1")), k.gate, nil)
-	for _, path := range []string{"/v1/devices", "/v1/devices/ppg-1", "/v1/devices/ppg-1/readings", "/v1/devices/ppg-1/aggregates?step=1h", "/v1/devices?sort=worst", "/v1/limits", "/v1/devices/a b", "/v1/devices?limit=x", "/v1/devices/none"} {
+	for _, path := range []string{"/v1/devices", "/v1/devices/ppg-1", "/v1/devices/ppg-1/readings",
+		"/v1/devices/ppg-1/aggregates?step=1h", "/v1/devices?sort=worst", "/v1/limits", "/v1/devices/a b",
+		"/v1/devices?limit=x", "/v1/devices/none"} {
 		path = strings.ReplaceAll(path, " ", "%20")
 		for _, tt := range []struct {
 			name   string
@@ -62,8 +65,10 @@ func TestReadRightRequired(t *testing.T) {
 			{"a writer's token", []string{"Authorization", k.writer}, 403, "#forbidden"},
 		} {
 			resp, text := get(t, srv, path, tt.header...)
-			if resp.StatusCode != tt.status || !strings.Contains(text, tt.want) || !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer realm=") {
-				t.Errorf("%s, %s: %d %q %s, want %d %s", path, tt.name, resp.StatusCode, resp.Header.Get("WWW-Authenticate"), text, tt.status, tt.want)
+			if resp.StatusCode != tt.status || !strings.Contains(text, tt.want) ||
+				!strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer realm=") {
+				t.Errorf("%s, %s: %d %q %s, want %d %s", path, tt.name, resp.StatusCode, resp.Header.Get("WWW-Authenticate"), text,
+					tt.status, tt.want)
 			}
 		}
 	}
@@ -83,8 +88,10 @@ func TestOtherDevices(t *testing.T) {
 		for _, resp := range []*http.Response{there, absent} {
 			resp.Header.Del("Date")
 		}
-		if there.StatusCode != 403 || absent.StatusCode != 403 || text != text2 || fmt.Sprint(there.Header) != fmt.Sprint(absent.Header) {
-			t.Errorf("%s: existing %d %v %s, absent %d %v %s; want the same 403", path, there.StatusCode, there.Header, text, absent.StatusCode, absent.Header, text2)
+		if there.StatusCode != 403 || absent.StatusCode != 403 || text != text2 ||
+			fmt.Sprint(there.Header) != fmt.Sprint(absent.Header) {
+			t.Errorf("%s: existing %d %v %s, absent %d %v %s; want the same 403", path, there.StatusCode, there.Header, text,
+				absent.StatusCode, absent.Header, text2)
 		}
 		if resp, text := get(t, srv, fmt.Sprintf(path, "ppg-1"), "Authorization", k.ppg); resp.StatusCode != 200 {
 			t.Errorf("%s: a device that the token covers: %d %s", path, resp.StatusCode, text)
@@ -103,7 +110,8 @@ func TestOtherDevices(t *testing.T) {
 func TestExportsAreRecorded(t *testing.T) {
 	k := newKeyring(t)
 	var failures []error
-	srv := serveGated(t, fill(t, one("ppg-1"), one("ppg-2"), one("ppg-3"), one("ppg-4")), k.gate, func(err error) { failures = append(failures, err) })
+	srv := serveGated(t, fill(t, one("ppg-1"), one("ppg-2"), one("ppg-3"), one("ppg-4")), k.gate,
+		func(err error) { failures = append(failures, err) })
 	recorded := 0
 	for _, tt := range []struct {
 		device, query, accept string
@@ -116,7 +124,8 @@ func TestExportsAreRecorded(t *testing.T) {
 		{"ppg-1", "?limit=1001", "", true, `"device":"ppg-1","peer":"127.0.0.1"`},
 		{"ppg-2", "?format=csv", "", true, `"gateway":"ward-7","device":"ppg-2"`},
 		{"ppg-3", "", "application/x-ndjson", true, `"device":"ppg-3"`},
-		{"ppg-4", "?format=ndjson&from=500&to=2000", "", true, `"device":"ppg-4","from":"1970-01-01T00:00:00.500Z","to":"1970-01-01T00:00:02.000Z"`},
+		{"ppg-4", "?format=ndjson&from=500&to=2000", "", true,
+			`"device":"ppg-4","from":"1970-01-01T00:00:00.500Z","to":"1970-01-01T00:00:02.000Z"`},
 		{"ppg-4", "?format=csv&from=500&to=1000", "", false, ""}, // covered by an earlier record
 		{"ppg-4", "?format=csv", "", true, `"device":"ppg-4","peer"`},
 	} {
@@ -146,7 +155,8 @@ func TestExportsAreRecorded(t *testing.T) {
 	}
 	try(t, k.gate.Audit.Close())
 	resp, text := get(t, srv, "/v1/devices/ppg-1/readings?format=csv", "Authorization", k.ppg)
-	if resp.StatusCode != 500 || !strings.Contains(text, "#read-failed") || strings.Contains(text, "97") || len(failures) != 1 {
+	if resp.StatusCode != 500 || !strings.Contains(text, "#read-failed") || strings.Contains(text, "97") ||
+		len(failures) != 1 {
 		t.Errorf("without an audit log: %d %s, %v", resp.StatusCode, text, failures)
 	}
 	if resp, text := get(t, srv, "/v1/devices/ppg-1/readings", "Authorization", k.ppg); resp.StatusCode != 200 {
@@ -203,7 +213,8 @@ func TestPagesAreExports(t *testing.T) {
 	}
 	page(k.all, "limit=1000")
 	records := k.Records(t, "exported")
-	if len(records) == 0 || !strings.Contains(records[0], `"gateway":"ward-7","device":"ppg-1","from":"1970-01-01T00:00:0`) {
+	if len(records) == 0 ||
+		!strings.Contains(records[0], `"gateway":"ward-7","device":"ppg-1","from":"1970-01-01T00:00:0`) {
 		t.Errorf("the first record is not about a page: %q", records)
 	}
 	for _, r := range records {
@@ -268,7 +279,9 @@ func TestUnauthorizedTakeNoPlace(t *testing.T) {
 func TestOneReaderDoesNotBlockOthers(t *testing.T) {
 	k := newKeyring(t)
 	src := &held{source: fill(t, one("ppg-1"), one("held")), release: make(chan struct{})}
-	srv := serveOptions(t, src, query.Options{Service: query.Service{Gate: k.gate, Bound: query.NewBound(64), Holders: new(share.Holders)}}, unchanged)
+	srv := serveOptions(t, src,
+		query.Options{Service: query.Service{Gate: k.gate, Bound: query.NewBound(64), Holders: new(share.Holders)}},
+		unchanged)
 	release := sync.OnceFunc(func() { close(src.release) })
 	defer release() // first, or srv would wait for the held requests
 	var wg sync.WaitGroup
@@ -283,7 +296,10 @@ func TestOneReaderDoesNotBlockOthers(t *testing.T) {
 		ask(k.all)
 		ask(k.writer)
 	}
-	polltest.Until(t, "the other requests are rejected", func() bool { return answered[403].Load() == 80 && answered[503].Load() == 48 })
+	polltest.Until(t, "the other requests are rejected", func() bool {
+		return answered[403].Load() == 80 &&
+			answered[503].Load() == 48
+	})
 	if n := src.asked.Load(); n != 32 {
 		t.Errorf("one token has %d places of 64, want 32", n)
 	}

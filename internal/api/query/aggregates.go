@@ -74,7 +74,8 @@ func (b *bucket) add(records []storage.Record, toUnixMs int64) int {
 //
 // A bucket at the edge of the range has the readings inside of the range only. A bucket in which an assignment of the
 // device begins or ends is divided there: no bucket has values of two subjects.
-func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregation, signs *vitals.Signs) (Page, error) {
+func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregation,
+	signs *vitals.Signs) (Page, error) {
 	p := &aggregator{textBuffer: textBuffer{w: w}, Aggregation: a, signs: signs, clock: localClock{zone: a.Zone},
 		wearer: wearing{all: a.Assigned}}
 	p.text = p.appendHead(make([]byte, 0, 2*flushBytes))

@@ -83,7 +83,8 @@ func TestAggregatesModel(t *testing.T) {
 				srv := serve(t, fill(t, lines...))
 				cursor := ""
 				for pages := 1; ; pages++ {
-					_, text := get(t, srv, fmt.Sprintf("/v1/devices/a/aggregates?step=%s&tz=%s&limit=%d%s", step, url.QueryEscape(tt.zone), 1+rnd.IntN(9), cursor))
+					_, text := get(t, srv, fmt.Sprintf("/v1/devices/a/aggregates?step=%s&tz=%s&limit=%d%s", step,
+						url.QueryEscape(tt.zone), 1+rnd.IntN(9), cursor))
 					page := decodeAggregates(t, text)
 					for _, b := range page.Buckets {
 						for sign, got := range b.Signs {
@@ -153,7 +154,8 @@ func TestAggregatesPages(t *testing.T) {
 		for _, limit := range []int{1, 7, 142, 143} {
 			got, cursor := "", ""
 			for {
-				resp, text := get(t, srv, fmt.Sprintf("/v1/devices/a/aggregates?step=1m&format=%s&limit=%d%s", format, limit, cursor))
+				resp, text := get(t, srv, fmt.Sprintf("/v1/devices/a/aggregates?step=1m&format=%s&limit=%d%s", format,
+					limit, cursor))
 				if got != "" && format == "csv" {
 					_, text, _ = strings.Cut(text, "\n")
 				}
@@ -202,7 +204,8 @@ func TestAllBuckets(t *testing.T) {
 		{"format=ndjson&limit=10000", 10_000, true},
 	} {
 		resp, text := get(t, srv, "/v1/devices/a/aggregates?step=1s&"+tt.query)
-		if n, more := strings.Count(text, "\n"), resp.Trailer.Get("Pulsegate-Next-Cursor") != ""; resp.StatusCode != 200 || n != tt.lines || more != tt.more {
+		if n, more := strings.Count(text, "\n"), resp.Trailer.Get("Pulsegate-Next-Cursor") != ""; resp.StatusCode != 200 ||
+			n != tt.lines || more != tt.more {
 			t.Errorf("%s: %s, %d lines, more: %v", tt.query, resp.Status, n, more)
 		}
 	}

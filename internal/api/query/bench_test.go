@@ -54,7 +54,8 @@ func BenchmarkFeed(b *testing.B) {
 			try(b, s.Append(group))
 		}
 	}
-	cfg := query.Options{Service: query.Service{Problems: problem.New()}, Flags: vitals.NewSigns().DefaultFlagLimits(), Limits: vitals.NewSigns().DefaultLimits()}
+	cfg := query.Options{Service: query.Service{Problems: problem.New()}, Flags: vitals.NewSigns().DefaultFlagLimits(),
+		Limits: vitals.NewSigns().DefaultLimits()}
 	feed := query.NewFeed(query.New(s, s, cfg), s)
 	b.Cleanup(feed.Drain)
 	for b.Loop() {

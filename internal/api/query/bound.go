@@ -41,8 +41,8 @@ func NewBound(n int) *Bound { return NewBoundOf(n, share.Places) }
 // NewBoundOf returns a Bound with n places, which clients hold as a resource.
 func NewBoundOf(n int, kind share.Resource) *Bound { return &Bound{left: n, most: n, kind: kind} }
 
-// BusyFor returns the Retry-After of the answer to a request that got no place. It is jittered, so that clients that were rejected
-// together do not retry together.
+// BusyFor returns the Retry-After of the answer to a request that got no place. It is jittered, so that clients that
+// were rejected together do not retry together.
 func BusyFor() time.Duration { return time.Duration(1+rand.IntN(5)) * time.Second }
 
 // Admit takes a place for an authorized request. If it did, the caller must call leave at the end

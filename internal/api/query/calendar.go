@@ -23,7 +23,8 @@ const (
 )
 
 // errStep explains which steps there are.
-const errStep = "neither a divisor of a day in s, m or h, such as 15m, nor 1 to 366 days or whole weeks, such as 1d or 1w"
+const errStep = "neither a divisor of a day in s, m or h, such as 15m, nor 1 to 366 days or whole weeks, such " +
+	"as 1d or 1w"
 
 // parseStep parses the length of a bucket and returns it in ms.
 func parseStep(text string) (stepMs int64, ok bool) {
@@ -45,7 +46,8 @@ func parseUnits(text string) (n, unit int64, ok bool) {
 }
 
 // unitMs has the units of steps and of relative times. It is never modified.
-var unitMs = map[byte]int64{'s': secondMs, 'm': 60 * secondMs, 'h': 60 * 60 * secondMs, 'd': msPerDay, 'w': 7 * msPerDay}
+var unitMs = map[byte]int64{'s': secondMs, 'm': 60 * secondMs, 'h': 60 * 60 * secondMs, 'd': msPerDay,
+	'w': 7 * msPerDay}
 
 // A span is a time during which the offset of a zone from UTC does not change.
 type span struct {

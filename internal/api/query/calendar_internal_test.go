@@ -58,10 +58,13 @@ func (m *model) next() {
 // TestCalendarModel compares calendars with the model at random times around changes of
 // the clock.
 func TestCalendarModel(t *testing.T) {
-	steps := []string{"1m", "5m", "15m", "16m", "30m", "45m", "1h", "90m", "2h", "3h", "6h", "8h", "12h", "1d", "2d", "3d", "1w", "10d"}
+	steps := []string{"1m", "5m", "15m", "16m", "30m", "45m", "1h", "90m", "2h", "3h", "6h", "8h", "12h", "1d", "2d",
+		"3d", "1w", "10d"}
 	for _, name := range []string{
-		"UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "Pacific/Apia", "America/Sao_Paulo", "Australia/Lord_Howe",
-		"Africa/Casablanca", "Pacific/Kwajalein", "Asia/Pyongyang", "America/Caracas", "Antarctica/Troll", "Europe/Dublin", "Asia/Gaza",
+		"UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "Pacific/Apia", "America/Sao_Paulo",
+		"Australia/Lord_Howe",
+		"Africa/Casablanca", "Pacific/Kwajalein", "Asia/Pyongyang", "America/Caracas", "Antarctica/Troll",
+		"Europe/Dublin", "Asia/Gaza",
 	} {
 		t.Run(name, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(1, uint64(len(name))))
@@ -82,7 +85,8 @@ func compare(t *testing.T, rnd *rand.Rand, aroundMs, stepMs int64, zone *time.Lo
 	begin := aroundMs - stepMs - 2*msPerDay
 	m := newModel(begin-stepMs-3*msPerDay, stepMs, zone)
 	var c *calendar
-	for at := begin + rnd.Int64N(stepMs); at < aroundMs+stepMs+2*msPerDay; at += 1 + rnd.Int64N(stepMs/2+rnd.Int64N(stepMs*4)) {
+	for at := begin + rnd.Int64N(stepMs); at < aroundMs+stepMs+2*msPerDay; at += 1 +
+		rnd.Int64N(stepMs/2+rnd.Int64N(stepMs*4)) {
 		for m.atMs+60_000 <= at {
 			m.next()
 		}
@@ -91,7 +95,8 @@ func compare(t *testing.T, rnd *rand.Rand, aroundMs, stepMs int64, zone *time.Lo
 		}
 		c.seek(at)
 		if c.fromMs != m.fromMs || at < c.fromMs || at >= c.toMs {
-			t.Fatalf("step %v at %v: bucket from %v to %v, want from %v", time.Duration(stepMs)*time.Millisecond, time.UnixMilli(at).In(zone),
+			t.Fatalf("step %v at %v: bucket from %v to %v, want from %v", time.Duration(stepMs)*time.Millisecond,
+				time.UnixMilli(at).In(zone),
 				time.UnixMilli(c.fromMs).In(zone), time.UnixMilli(c.toMs).In(zone), time.UnixMilli(m.fromMs).In(zone))
 		}
 	}
@@ -135,7 +140,8 @@ func TestCalendarGap(t *testing.T) {
 }
 
 func TestZones(t *testing.T) {
-	for _, name := range []string{"", "Local", "../etc/passwd", "/etc/localtime", "right/Europe/Berlin", "Europe/Nowhere", "Europe"} {
+	for _, name := range []string{"", "Local", "../etc/passwd", "/etc/localtime", "right/Europe/Berlin",
+		"Europe/Nowhere", "Europe"} {
 		if _, err := localtime.Zone(name); err == nil {
 			t.Errorf("%q is accepted", name)
 		}

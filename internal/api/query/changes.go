@@ -57,7 +57,8 @@ type Feed struct {
 
 // NewFeed returns a Feed of the handler's store. If changes is nil, the store keeps none, and requests are answered so.
 func NewFeed(h *Handler, changes storage.Changes) *Feed {
-	f := &Feed{h: h, store: changes, waiting: NewBoundOf(MaxWaiting, share.Streams), reading: make(chan struct{}, 4), stop: make(chan struct{})}
+	f := &Feed{h: h, store: changes, waiting: NewBoundOf(MaxWaiting, share.Streams), reading: make(chan struct{}, 4),
+		stop: make(chan struct{})}
 	f.Drain = sync.OnceFunc(func() { close(f.stop) })
 	return f
 }
@@ -77,7 +78,8 @@ const (
 )
 
 // FeedFormats are the names of the formats of changes. It is never modified.
-var FeedFormats = []string{feedJSON: "json", feedLines: "ndjson", feedCSV: "csv", feedParquet: "parquet", feedEvents: "sse"}
+var FeedFormats = []string{feedJSON: "json", feedLines: "ndjson", feedCSV: "csv", feedParquet: "parquet",
+	feedEvents: "sse"}
 
 // A feedQuery is a request for changes.
 type feedQuery struct {
@@ -169,7 +171,8 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = a.begin()
 		return
 	}
-	o.Stream(w, func() bool { _, err := a.allowed(); return err == nil }, a.begin, a.write, func(err error) { o.Fail(w, r, err) })
+	o.Stream(w, func() bool { _, err := a.allowed(); return err == nil }, a.begin, a.write,
+		func(err error) { o.Fail(w, r, err) })
 }
 
 // errSubjectBody means that the body of a POST does not name a subject. malformedSubject says so in the answer.
@@ -179,7 +182,8 @@ const malformedSubject = "The body must be an object with the member subject."
 
 // parse parses a request.
 func (f *Feed) parse(w http.ResponseWriter, r *http.Request) (*feedQuery, error) {
-	p, q := ReadParams(r.URL.RawQuery, nil, "after", "start", "wait", "limit", "device", "prefix", "signs", "format", "end"), &feedQuery{}
+	p, q := ReadParams(r.URL.RawQuery, nil, "after", "start", "wait", "limit", "device", "prefix", "signs", "format",
+		"end"), &feedQuery{}
 	if r.Method == http.MethodPost {
 		named, err := readSubject(w, r, false)
 		if err != nil {
@@ -547,7 +551,8 @@ func (a *feedAnswer) record(access *gate.Access, changes []storage.Change) error
 	if a.recorded || n == 0 || o.Gate.TakeReads(access, n, time.Now()) {
 		return nil
 	}
-	if err := o.Record(a.r, access, gate.Export{Device: a.q.device, Subject: string(a.q.subject)}, 0, storage.OpenEnd); err != nil {
+	if err := o.Record(a.r, access, gate.Export{Device: a.q.device, Subject: string(a.q.subject)}, 0,
+		storage.OpenEnd); err != nil {
 		return err
 	}
 	a.recorded = true

@@ -54,7 +54,8 @@ func newChangeTable(format feedFormat, text *changeText, out io.Writer) *changeT
 		of.name = name
 		return of
 	}
-	for i, field := range [numChangeColumns]string{"kind", "device", "time", "received", "changed", "utc_offset_minutes", "gateway",
+	for i, field := range [numChangeColumns]string{"kind", "device", "time", "received", "changed",
+		"utc_offset_minutes", "gateway",
 		"subject", "from", "to", "signs", "copy", "definition"} {
 		of := textColumn
 		switch i {

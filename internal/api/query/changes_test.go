@@ -35,7 +35,8 @@ import (
 func serveChanges(t *testing.T, m *storetest.Memory, service query.Service) (*httptest.Server, *query.Feed) {
 	t.Helper()
 	service.Problems = problem.New()
-	cfg := query.Options{Service: service, Flags: vitals.NewSigns().DefaultFlagLimits(), Limits: vitals.NewSigns().DefaultLimits()}
+	cfg := query.Options{Service: service, Flags: vitals.NewSigns().DefaultFlagLimits(),
+		Limits: vitals.NewSigns().DefaultLimits()}
 	feed := query.NewFeed(query.New(m, m, cfg), m)
 	srv := httptest.NewServer(feed)
 	t.Cleanup(srv.Close)
@@ -90,17 +91,20 @@ const (
 )
 
 func readingText(device, second, more string) string {
-	return `{"kind":"reading","device":"` + device + `","time":"1970-01-01T00:00:0` + second + `.000Z","received":"2027-01-15T08:00:00.000Z","changed":"2027-01-15T08:00:00.000Z"` + more + `}`
+	return `{"kind":"reading","device":"` + device + `","time":"1970-01-01T00:00:0` + second +
+		`.000Z","received":"2027-01-15T08:00:00.000Z","changed":"2027-01-15T08:00:00.000Z"` + more + `}`
 }
 
 // TestChanges reads a copy page by page, and what follows it.
 func TestChanges(t *testing.T) {
 	m := storetest.NewMemory()
-	appendTo(t, m, `{"device":"a","time":"1970-01-01T01:00:01+01:00","heart_rate_bpm":54.9,"spo2_pct":69,"gateway":"g"}`, one("b"))
+	appendTo(t, m, `{"device":"a","time":"1970-01-01T01:00:01+01:00","heart_rate_bpm":54.9,"spo2_pct":69,"gateway":"g"}`,
+		one("b"))
 	assignTo(t, m, "a", "P-17", 500, storage.OpenEnd)
 	srv, _ := serveChanges(t, m, query.Service{})
 	const assigned = `{"kind":"assigned","device":"a","subject":"P-17","from":"1970-01-01T00:00:00.500Z"}`
-	a := readingText("a", "1", `,"utc_offset_minutes":60,"gateway":"g","subject":"P-17","signs":{"spo2_pct":69,"heart_rate_bpm":54.9}`)
+	a := readingText("a", "1",
+		`,"utc_offset_minutes":60,"gateway":"g","subject":"P-17","signs":{"spo2_pct":69,"heart_rate_bpm":54.9}`)
 	b := readingText("b", "1", `,"signs":{"spo2_pct":97}`)
 	wantChanges(t, "a copy", page(t, srv, ""), true, beginText, assigned, a, b, completeText)
 	p := page(t, srv, "limit=3")
@@ -112,7 +116,8 @@ func TestChanges(t *testing.T) {
 	}
 	appendTo(t, m, `{"device":"b","time":1000,"heart_rate_bpm":60}`, `{"device":"b","time":500,"heart_rate_bpm":61}`)
 	late := strings.Replace(readingText("b", "0", `,"signs":{"heart_rate_bpm":61}`), ":00.000Z", ":00.500Z", 1)
-	wantChanges(t, "what was changed", page(t, srv, "after="+p.Next), true, late, readingText("b", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
+	wantChanges(t, "what was changed", page(t, srv, "after="+p.Next), true, late,
+		readingText("b", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
 	before, err := m.EraseValues(storage.Erasure{
 		Device: name(t, "a"), FromUnixMs: 500, ToUnixMs: 9000, Signs: 1 << vitals.SpO2, Gateway: name(t, "g")})
 	if try(t, err); before.Readings != 1 {
@@ -120,27 +125,34 @@ func TestChanges(t *testing.T) {
 	}
 	const erased = `{"kind":"erased","device":"a","subjects":["P-17"],"from":"1970-01-01T00:00:00.500Z",` +
 		`"to":"1970-01-01T00:00:09.000Z","signs":["spo2_pct"]}`
-	wantChanges(t, "erased values", page(t, srv, "after="+p.Next+"&limit=2"), false, erased, strings.Replace(a, `"spo2_pct":69,`, "", 1))
+	wantChanges(t, "erased values", page(t, srv, "after="+p.Next+"&limit=2"), false, erased,
+		strings.Replace(a, `"spo2_pct":69,`, "", 1))
 	_, err = m.Erase(name(t, "a"))
 	try(t, err)
 	_, err = m.Expire(context.Background(), 700, 10)
 	try(t, err)
 	now := page(t, srv, "start=now")
 	wantChanges(t, "now", now, true)
-	wantChanges(t, "removals", page(t, srv, "after="+p.Next), true, erased, `{"kind":"erased","device":"a","subjects":["P-17"]}`,
-		`{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`, readingText("b", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
+	wantChanges(t, "removals", page(t, srv, "after="+p.Next), true, erased,
+		`{"kind":"erased","device":"a","subjects":["P-17"]}`,
+		`{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`,
+		readingText("b", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
 	appendTo(t, m, one("c"))
-	wantChanges(t, "filtered", page(t, srv, "prefix=c&signs=spo2_pct"), true, beginText, `{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`,
+	wantChanges(t, "filtered", page(t, srv, "prefix=c&signs=spo2_pct"), true, beginText,
+		`{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`,
 		readingText("c", "1", `,"signs":{"spo2_pct":97}`), completeText)
-	wantChanges(t, "since a time", page(t, srv, "start=2027-01-15&prefix=c"), true, `{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`,
+	wantChanges(t, "since a time", page(t, srv, "start=2027-01-15&prefix=c"), true,
+		`{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`,
 		readingText("c", "1", `,"signs":{"spo2_pct":97}`))
 	resp, text := get(t, srv, "/v1/changes?format=ndjson&after="+now.Next)
-	if want := readingText("c", "1", `,"signs":{"spo2_pct":97}`) + "\n{\"next\":\""; !strings.HasPrefix(text, want) || !strings.HasSuffix(text, `","caught_up":true,"behind_ms":0}`+"\n") {
+	if want := readingText("c", "1", `,"signs":{"spo2_pct":97}`) + "\n{\"next\":\""; !strings.HasPrefix(text, want) ||
+		!strings.HasSuffix(text, `","caught_up":true,"behind_ms":0}`+"\n") {
 		t.Errorf("as NDJSON: %d %q, want %q", resp.StatusCode, text, want)
 	}
 }
 
-// TestChangesOfDevice reads the changes of one device. An answer that has caught up ends with what the client has chosen.
+// TestChangesOfDevice reads the changes of one device. An answer that has caught up ends with what the client has
+// chosen.
 func TestChangesOfDevice(t *testing.T) {
 	m := storetest.NewMemory()
 	appendTo(t, m, one("a"), one("ab"), one("b"))
@@ -149,8 +161,10 @@ func TestChangesOfDevice(t *testing.T) {
 	p := page(t, srv, "device=a")
 	wantChanges(t, "one device", p, true, beginText, a, completeText)
 	appendTo(t, m, `{"device":"a","time":1000,"heart_rate_bpm":60}`, `{"device":"ab","time":1000,"heart_rate_bpm":60}`)
-	wantChanges(t, "what was changed", page(t, srv, "device=a&after="+p.Next), true, readingText("a", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
-	for _, bad := range []string{"prefix=a&after=" + p.Next, "after=" + p.Next, "device=a&prefix=a", "end=x", "format=sse&end=x", "format=csv&end=x%0ay"} {
+	wantChanges(t, "what was changed", page(t, srv, "device=a&after="+p.Next), true,
+		readingText("a", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
+	for _, bad := range []string{"prefix=a&after=" + p.Next, "after=" + p.Next, "device=a&prefix=a", "end=x",
+		"format=sse&end=x", "format=csv&end=x%0ay"} {
 		if resp, text := get(t, srv, "/v1/changes?"+bad); resp.StatusCode != 400 {
 			t.Errorf("%s: %s %s", bad, resp.Status, text)
 		}
@@ -166,7 +180,8 @@ func TestChangesOfDevice(t *testing.T) {
 	}
 	feed.Drain()
 	// A server that stops may still answer the whole.
-	if _, text := get(t, srv, "/v1/changes?format=csv&end=7f3a-end"); strings.HasSuffix(text, "7f3a-end") != strings.Contains(text, "complete") {
+	if _, text := get(t, srv, "/v1/changes?format=csv&end=7f3a-end"); strings.HasSuffix(text,
+		"7f3a-end") != strings.Contains(text, "complete") {
 		t.Errorf("an answer of a server that stops is %s", text)
 	}
 }
@@ -179,9 +194,12 @@ func TestChangesRejected(t *testing.T) {
 	other, _ := serveChanges(t, storetest.NewMemory(), query.Service{})
 	next := page(t, srv, "").Next
 	for params, want := range map[string]string{
-		"after=x": "#bad-parameter", "after=" + next + "&prefix=a": "#bad-parameter", "after=" + next + "&signs=spo2_pct": "#bad-parameter",
-		"after=" + next + "&start=now": "#bad-parameter", "start=x": "#bad-parameter", "wait=61s": "#bad-parameter", "wait=1": "#bad-parameter",
-		"limit=0": "#bad-parameter", "format=omh": "#bad-parameter", "signs=x": "#bad-parameter", "cursor=x": "#bad-parameter", "after=" + next[:6]: "#bad-parameter",
+		"after=x": "#bad-parameter", "after=" + next + "&prefix=a": "#bad-parameter", "after=" + next +
+			"&signs=spo2_pct": "#bad-parameter",
+		"after=" + next + "&start=now": "#bad-parameter", "start=x": "#bad-parameter", "wait=61s": "#bad-parameter",
+		"wait=1":  "#bad-parameter",
+		"limit=0": "#bad-parameter", "format=omh": "#bad-parameter", "signs=x": "#bad-parameter",
+		"cursor=x": "#bad-parameter", "after=" + next[:6]: "#bad-parameter",
 		"format=sse&limit=1": "#bad-parameter",
 	} {
 		if resp, text := get(t, srv, "/v1/changes?"+params); resp.StatusCode != 400 || !strings.Contains(text, want) {
@@ -189,11 +207,14 @@ func TestChangesRejected(t *testing.T) {
 		}
 	}
 	for _, format := range query.FeedFormats {
-		if resp, text := get(t, other, "/v1/changes?format="+format+"&after="+next); resp.StatusCode != 410 || !strings.Contains(text, "#cursor-unknown") {
+		if resp, text := get(t, other, "/v1/changes?format="+format+"&after="+next); resp.StatusCode != 410 ||
+			!strings.Contains(text, "#cursor-unknown") {
 			t.Errorf("a cursor of another store, as %s: %d %s, want 410", format, resp.StatusCode, text)
 		}
 	}
-	without := httptest.NewServer(query.NewFeed(query.New(m, m, query.Options{Service: query.Service{Problems: problem.New()}}), nil))
+	without :=
+		httptest.NewServer(query.NewFeed(query.New(m, m, query.Options{Service: query.Service{Problems: problem.New()}}),
+			nil))
 	defer without.Close()
 	if resp, text := get(t, without, "/v1/changes"); resp.StatusCode != 501 || !strings.Contains(text, "#not-kept") {
 		t.Errorf("a store without changes: %d %s, want 501", resp.StatusCode, text)
@@ -243,12 +264,14 @@ func TestChangesRights(t *testing.T) {
 	srv, _ := serveChanges(t, m, query.Service{Gate: f.Open(t)})
 	of := func(token string) []string { return []string{"Authorization", token} }
 	ofPPG := page(t, srv, "", of(ppg)...)
-	wantChanges(t, "a token for devices", ofPPG, true, beginText, readingText("ppg-1", "1", `,"signs":{"spo2_pct":97}`), completeText)
+	wantChanges(t, "a token for devices", ofPPG, true, beginText, readingText("ppg-1", "1", `,"signs":{"spo2_pct":97}`),
+		completeText)
 	ofP := page(t, srv, "", of(p)...)
 	wantChanges(t, "a token for a subject", ofP, true, beginText, completeText)
 	assignTo(t, m, "a", "P", 500, 2000)
 	assignTo(t, m, "a", "Q", 2000, 3000)
-	const assigned = `{"kind":"assigned","device":"a","subject":"P","from":"1970-01-01T00:00:00.500Z","to":"1970-01-01T00:00:02.000Z"}`
+	const assigned = `{"kind":"assigned","device":"a","subject":"P","from":"1970-01-01T00:00:00.500Z",` +
+		`"to":"1970-01-01T00:00:02.000Z"}`
 	reading := readingText("a", "1", `,"subject":"P","signs":{"spo2_pct":97}`)
 	wantChanges(t, "what an assignment makes visible", page(t, srv, "after="+ofP.Next, of(p)...), true, assigned, reading)
 	wantChanges(t, "other devices", page(t, srv, "after="+ofPPG.Next, of(ppg)...), true)
@@ -278,7 +301,8 @@ func TestChangesRights(t *testing.T) {
 		token, body string
 		want        int
 	}{
-		{p, `{"subject":"P"}`, 200}, {p, `{"subject":"Q"}`, 403}, {ppg, `{"subject":"Q"}`, 200}, {p, `{"subject":""}`, 400}, {p, `{}`, 400},
+		{p, `{"subject":"P"}`, 200}, {p, `{"subject":"Q"}`, 403}, {ppg, `{"subject":"Q"}`, 200}, {p, `{"subject":""}`, 400},
+		{p, `{}`, 400},
 		{p, `{"subject":"P","x":1}`, 400}, {p, strings.Repeat(" ", 2000), 400},
 	} {
 		if got, text := post(tt.token, tt.body); got != tt.want {
@@ -316,7 +340,8 @@ func TestChangesStream(t *testing.T) {
 	follow := func(lastID string, want ...string) (id string) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+"/v1/changes?"+url.Values{"format": {"sse"}}.Encode(), nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			srv.URL+"/v1/changes?"+url.Values{"format": {"sse"}}.Encode(), nil)
 		try(t, err)
 		req.Header.Set("Last-Event-ID", lastID)
 		resp, err := srv.Client().Do(req)
@@ -384,9 +409,11 @@ func changeRows(t *testing.T, file string) (rows [][]string) {
 // defined while an answer is sent has no column there: it ends the answer, and the next one has it.
 func TestChangesTable(t *testing.T) {
 	m := storetest.NewMemory()
-	steps := vitals.Definition{Field: "steps", Label: "Steps, counted", Unit: "1", Accepted: vitals.Range{Max: 100_000}, Usual: vitals.Range{Max: 100_000}}
+	steps := vitals.Definition{Field: "steps", Label: "Steps, counted", Unit: "1", Accepted: vitals.Range{Max: 100_000},
+		Usual: vitals.Range{Max: 100_000}}
 	try(t, m.Signs().Define([]vitals.Definition{steps}))
-	appendTo(t, m, `{"device":"a","time":"1970-01-01T01:00:01+01:00","heart_rate_bpm":54.9,"spo2_pct":69,"gateway":"g"}`, `{"device":"b","time":1000,"steps":7}`)
+	appendTo(t, m, `{"device":"a","time":"1970-01-01T01:00:01+01:00","heart_rate_bpm":54.9,"spo2_pct":69,"gateway":"g"}`,
+		`{"device":"b","time":1000,"steps":7}`)
 	assignTo(t, m, "a", "P-17", 500, 9000)
 	srv, _ := serveChanges(t, m, query.Service{})
 	table := func(params string) (rows [][]string, next, caughtUp string) {
@@ -399,7 +426,8 @@ func TestChangesTable(t *testing.T) {
 			t.Errorf("%s: Parquet has\n%q\nCSV has\n%q", params, got, rows)
 		}
 		for _, name := range []string{"Pulsegate-Next-Cursor", "Pulsegate-Caught-Up"} {
-			if resp.Trailer.Get(name) == "" || name == "Pulsegate-Caught-Up" && resp.Trailer.Get(name) != file.Trailer.Get(name) {
+			if resp.Trailer.Get(name) == "" ||
+				name == "Pulsegate-Caught-Up" && resp.Trailer.Get(name) != file.Trailer.Get(name) {
 				t.Errorf("%s: the trailers are %v and %v", params, resp.Trailer, file.Trailer)
 			}
 		}
@@ -416,10 +444,12 @@ func TestChangesTable(t *testing.T) {
 	rows, _, _ := table("start=oldest")
 	const at = "1970-01-01T00:00:0"
 	want := "begin|||||||||||copy\nsign||||||||||steps||" +
-		`{"field":"steps","label":"Steps, counted","unit":"1","decimals":0,"accepted":{"min":0,"max":100000},"usual":{"min":0,"max":100000}}` +
+		`{"field":"steps","label":"Steps, counted","unit":"1","decimals":0,"accepted":{"min":0,"max":100000},` +
+		`"usual":{"min":0,"max":100000}}` +
 		"\nassigned|a||||||P-17|" + at + "0.500Z|" + at + "9.000Z\n" +
 		"reading|a|" + at + "1.000Z|2027-01-15T08:00:00.000Z|2027-01-15T08:00:00.000Z|60|g|P-17||||||||69.0|54.9\n" +
-		"reading|b|" + at + "1.000Z|2027-01-15T08:00:00.000Z|2027-01-15T08:00:00.000Z||||||||||||||||||||||7\ncomplete|||||||||||copy"
+		"reading|b|" + at +
+		"1.000Z|2027-01-15T08:00:00.000Z|2027-01-15T08:00:00.000Z||||||||||||||||||||||7\ncomplete|||||||||||copy"
 	if got := lines(rows); got != want {
 		t.Errorf("a copy is\n%s\nwant\n%s", got, want)
 	}
@@ -438,7 +468,8 @@ func TestChangesTable(t *testing.T) {
 		t.Errorf("a page with a limit has %d rows", len(rows))
 	}
 	// The answer waits, with the columns of its beginning.
-	more := vitals.Definition{Field: "etco2_mmhg", Label: "etCO2", Unit: "mm[Hg]", Decimals: 1, Accepted: vitals.Range{Max: 1000}, Usual: vitals.Range{Max: 1000}}
+	more := vitals.Definition{Field: "etco2_mmhg", Label: "etCO2", Unit: "mm[Hg]", Decimals: 1,
+		Accepted: vitals.Range{Max: 1000}, Usual: vitals.Range{Max: 1000}}
 	defined := make(chan error, 1)
 	go func() {
 		time.Sleep(50 * time.Millisecond) // or the answer has the column already

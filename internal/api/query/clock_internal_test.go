@@ -20,7 +20,8 @@ func TestClock(t *testing.T) {
 			t.Errorf("%d is %q, want %q", ms, got, want)
 		}
 	}
-	for _, ms := range []int64{0, -1, 1, math.MaxInt64, math.MinInt64, vitals.MaxTimeUnixMs, vitals.MaxTimeUnixMs + 1, vitals.MinTimeUnixMs, vitals.MinTimeUnixMs - 1} {
+	for _, ms := range []int64{0, -1, 1, math.MaxInt64, math.MinInt64, vitals.MaxTimeUnixMs, vitals.MaxTimeUnixMs + 1,
+		vitals.MinTimeUnixMs, vitals.MinTimeUnixMs - 1} {
 		check(new(clock), ms)
 	}
 	var c clock

@@ -16,8 +16,8 @@ var codings = [...]string{"zstd", "gzip"}
 // zstdWindowBytes bounds the memory that an encoder takes, about 1 MiB, and that a client needs.
 const zstdWindowBytes = 256 << 10
 
-// preferred returns the content coding of a body for an Accept-Encoding: the one with the greatest weight, or "" for none.
-// A coding that is not listed by name is not used.
+// preferred returns the content coding of a body for an Accept-Encoding: the one with the greatest weight, or "" for
+// none. A coding that is not listed by name is not used.
 func preferred(accept []string) (best string) {
 	bestQ := 0.0
 	for _, c := range codings {
@@ -28,7 +28,8 @@ func preferred(accept []string) (best string) {
 	return best
 }
 
-// CodingWeight returns the weight of a content coding in an Accept-Encoding, 0 to 1. It is 0 if the coding is not listed.
+// CodingWeight returns the weight of a content coding in an Accept-Encoding, 0 to 1. It is 0 if the coding is not
+// listed.
 func CodingWeight(accept []string, coding string) float64 {
 	for item := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		name, parameter, _ := strings.Cut(item, ";")

@@ -56,15 +56,18 @@ func TestCodings(t *testing.T) {
 		return resp, body
 	}
 	for _, path := range []string{
-		"readings?format=csv", "readings?format=ndjson&limit=4000", "readings?format=omh", "readings?format=csv&from=now", "readings?format=ndjson&from=now&end=x",
+		"readings?format=csv", "readings?format=ndjson&limit=4000", "readings?format=omh", "readings?format=csv&from=now",
+		"readings?format=ndjson&from=now&end=x",
 		"aggregates?step=1m&format=csv", "aggregates?step=1m&format=ndjson&end=x",
 		"readings", "readings?format=parquet", "aggregates?step=1m",
 	} {
 		plain, want := ask("GET", path, "")
 		text := plain.Header.Get("Content-Type") != "application/vnd.apache.parquet" && strings.Contains(path, "format=")
 		for accept, coding := range map[string]string{
-			"": "", "identity": "", "br": "", "*": "", "gzip": "gzip", "GZIP": "gzip", "zstd": "zstd", "gzip, deflate, br, zstd": "zstd",
-			"gzip;q=1, zstd;q=0.5": "gzip", "zstd;q=0": "", "zstd ; q=0.0 , gzip;q=0.1": "gzip", "gzip;q=nonsense": "", "gzip;q=NaN": "",
+			"": "", "identity": "", "br": "", "*": "", "gzip": "gzip", "GZIP": "gzip", "zstd": "zstd",
+			"gzip, deflate, br, zstd": "zstd",
+			"gzip;q=1, zstd;q=0.5":    "gzip", "zstd;q=0": "", "zstd ; q=0.0 , gzip;q=0.1": "gzip", "gzip;q=nonsense": "",
+			"gzip;q=NaN": "",
 		} {
 			if !text {
 				coding = ""
@@ -90,7 +93,8 @@ func TestCodings(t *testing.T) {
 			}
 		}
 	}
-	if resp, _ := ask("GET", "readings?format=csv&from=nonsense", "gzip"); resp.StatusCode != 400 || resp.Header.Get("Content-Encoding") != "" {
+	if resp, _ := ask("GET", "readings?format=csv&from=nonsense", "gzip"); resp.StatusCode != 400 ||
+		resp.Header.Get("Content-Encoding") != "" {
 		t.Errorf("%s with Content-Encoding %q", resp.Status, resp.Header.Get("Content-Encoding"))
 	}
 }

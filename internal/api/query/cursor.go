@@ -14,9 +14,9 @@ import (
 // list.
 var errCursor = errors.New("not a cursor of this list")
 
-// A cursor is a kind byte, 4 bytes of what the list was made with, and a key in base64url. It is a position and gives no
-// access: a forged cursor shows no more than other values of from and to. With another device, filter or division into
-// buckets, a position would leave out what the client has not seen.
+// A cursor is a kind byte, 4 bytes of what the list was made with, and a key in base64url. It is a position and gives
+// no access: a forged cursor shows no more than other values of from and to. With another device, filter or division
+// into buckets, a position would leave out what the client has not seen.
 //
 //	kind  key
 //	0x01  8 bytes: time of the last reading shown, Unix ms, big-endian; ascending

@@ -11,7 +11,8 @@ import (
 func FuzzCursor(f *testing.F) {
 	name, err := vitals.ParseName("ppg-1")
 	try(f, err)
-	ms, devices := []list{newList(cursorAscending, "a", ""), newList(cursorDescending, "a", ""), newList(cursorBucket, "a", "60000", "UTC")}, []list{}
+	ms, devices := []list{newList(cursorAscending, "a", ""), newList(cursorDescending, "a", ""),
+		newList(cursorBucket, "a", "60000", "UTC")}, []list{}
 	for _, l := range ms {
 		f.Add(l.msCursor(1_800_000_000_000))
 		f.Add(l.msCursor(0))

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Over HTTP/1.0, the end of an answer without a length is that of the connection. Only JSON, whose text shows its end, is
-// answered there.
+// Over HTTP/1.0, the end of an answer without a length is that of the connection. Only JSON, whose text shows its end,
+// is answered there.
 func TestOldHTTP(t *testing.T) {
 	var lines []string
 	for i := range 3000 { // more than net/http sends with a length
@@ -50,10 +50,12 @@ func TestOldHTTP(t *testing.T) {
 			if resp.StatusCode != want {
 				t.Errorf("%s %s in %s: %s", tt.method, tt.path, version, resp.Status)
 			}
-			if want == 426 && (resp.Header.Get("Upgrade") != "HTTP/1.1" || tt.method == "GET" && !strings.Contains(string(text), "proxy_http_version 1.1")) {
+			if want == 426 && (resp.Header.Get("Upgrade") != "HTTP/1.1" ||
+				tt.method == "GET" && !strings.Contains(string(text), "proxy_http_version 1.1")) {
 				t.Errorf("%s %s: %v %s", tt.method, tt.path, resp.Header, text)
 			}
-			if want == 200 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && tt.method == "GET" && !strings.HasSuffix(string(text), "}\n") {
+			if want == 200 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && tt.method == "GET" &&
+				!strings.HasSuffix(string(text), "}\n") {
 				t.Errorf("%s %s in %s: the end is not shown", tt.method, tt.path, version)
 			}
 			conn.Close()
@@ -65,7 +67,8 @@ func TestOldHTTP(t *testing.T) {
 func TestEnd(t *testing.T) {
 	srv := serve(t, fill(t, one("a"), one("b")))
 	for _, path := range []string{
-		"readings?format=ndjson", "readings?format=csv&limit=1", "readings?format=parquet", "readings?format=omh", "readings?format=ndjson&from=now",
+		"readings?format=ndjson", "readings?format=csv&limit=1", "readings?format=parquet", "readings?format=omh",
+		"readings?format=ndjson&from=now",
 		"aggregates?step=1d&format=ndjson", "aggregates?step=1d&format=csv",
 	} {
 		_, whole := get(t, srv, "/v1/devices/a/"+path)
@@ -75,7 +78,8 @@ func TestEnd(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"readings?end=x", "aggregates?step=1d&end=x", "readings?format=csv&end=x%0ay"} {
-		if resp, text := get(t, srv, "/v1/devices/a/"+bad); resp.StatusCode != 400 || !strings.Contains(text, `"field":"end"`) {
+		if resp, text := get(t, srv, "/v1/devices/a/"+bad); resp.StatusCode != 400 ||
+			!strings.Contains(text, `"field":"end"`) {
 			t.Errorf("%s: %s %s", bad, resp.Status, text)
 		}
 	}

@@ -93,7 +93,8 @@ type fleet struct {
 	ranged  map[vitals.Name][]storage.Assignment // by device, to subjects that have ranges
 	some    []storage.Device                     // those that are selected of the devices that are being added
 	reasons []reason                             // with byWorst, of these, and then of the page
-	page    []storage.Device                     // what is stored of those found; one more than the limit if there is a next page
+	// what is stored of those found; one more than the limit if there is a next page
+	page []storage.Device
 }
 
 // A place is a device in an order.

@@ -20,7 +20,8 @@ var fleetNow = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func serveFleet(t *testing.T, m *storetest.Memory, g *gate.Gate) *httptest.Server {
 	t.Helper()
-	return serveOptions(t, m, query.Options{Service: query.Service{Gate: g}, Now: func() time.Time { return fleetNow }}, unchanged)
+	return serveOptions(t, m, query.Options{Service: query.Service{Gate: g}, Now: func() time.Time { return fleetNow }},
+		unchanged)
 }
 
 type devicesPage struct {
@@ -86,10 +87,12 @@ func TestDeviceStates(t *testing.T) {
 	_, text := get(t, srv, "/v1/devices?counts=true&state=stale&limit=1")
 	var page devicesPage
 	try(t, json.Unmarshal([]byte(text), &page))
-	if got := fmt.Sprintf("%+v", page); !strings.Contains(text, `"counts":{"devices":6,"fresh":4,"stale":2,"flagged":3}`) || len(page.Devices) != 1 || !page.Devices[0].Stale {
+	if got := fmt.Sprintf("%+v", page); !strings.Contains(text,
+		`"counts":{"devices":6,"fresh":4,"stale":2,"flagged":3}`) || len(page.Devices) != 1 || !page.Devices[0].Stale {
 		t.Errorf("got %s: %s", got, text)
 	}
-	if _, text := get(t, srv, "/v1/devices?counts=true&prefix=b"); !strings.Contains(text, `"counts":{"devices":1,"fresh":0,"stale":1,"flagged":0}`) {
+	if _, text := get(t, srv, "/v1/devices?counts=true&prefix=b"); !strings.Contains(text,
+		`"counts":{"devices":1,"fresh":0,"stale":1,"flagged":0}`) {
 		t.Errorf("counts of a prefix: %s", text)
 	}
 }
@@ -105,7 +108,8 @@ func TestDeviceOrders(t *testing.T) {
 	var lines []string
 	var all []model
 	for i := range 500 {
-		d := model{name: fmt.Sprintf("d-%03d", i), unixMs: fleetNow.Add(-time.Duration(rnd.IntN(30)) * time.Minute).UnixMilli(), flagged: rnd.IntN(3) == 0}
+		d := model{name: fmt.Sprintf("d-%03d", i), unixMs: fleetNow.Add(-time.Duration(rnd.IntN(30)) * time.Minute).
+			UnixMilli(), flagged: rnd.IntN(3) == 0}
 		d.stale = d.unixMs < fleetNow.Add(-15*time.Minute).UnixMilli()
 		bpm := 60
 		if d.flagged {

@@ -220,7 +220,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, formats Format,
 		return
 	}
 	if !acceptable && !r.URL.Query().Has("format") {
-		h.opt.Problems.NotAcceptable.Write(w, r, "Accept application/json, application/x-ndjson or text/csv, or set the parameter format.")
+		h.opt.Problems.NotAcceptable.Write(w, r,
+			"Accept application/json, application/x-ndjson or text/csv, or set the parameter format.")
 		return
 	}
 	if q.Format != JSON && !r.ProtoAtLeast(1, 1) { // the text of JSON shows its end

@@ -119,27 +119,39 @@ func TestFormats(t *testing.T) {
 		`{"device":"a","time":2000,"systolic_mmhg":120,"diastolic_mmhg":80,"resting_heart_rate_bpm":58}`,
 	))
 	const received = `"received":"2027-01-15T08:00:00.000Z"`
-	first := `{"device":"a","time":"1970-01-01T00:00:01.000Z","spo2_pct":69,"heart_rate_bpm":54.9,"gateway":"g",` + received
-	second := `{"device":"a","time":"1970-01-01T00:00:02.000Z","systolic_mmhg":120,"diastolic_mmhg":80,"resting_heart_rate_bpm":58,` + received + `}`
+	first := `{"device":"a","time":"1970-01-01T00:00:01.000Z","spo2_pct":69,"heart_rate_bpm":54.9,"gateway":"g",` +
+		received
+	second :=
+		`{"device":"a","time":"1970-01-01T00:00:02.000Z","systolic_mmhg":120,"diastolic_mmhg":80,` +
+			`"resting_heart_rate_bpm":58,` + received + `}`
 	flags := `,"flags":["spo2_pct outside validated range","spo2_pct low"]}`
-	const columns = "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,interstitial_glucose_mg_dl,interstitial_glucose_mmol_l,gateway,subject,received"
+	const columns = "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_r" +
+		"ate_bpm,respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,interst" +
+		"itial_glucose_mg_dl,interstitial_glucose_mmol_l,gateway,subject,received"
 	// In NDJSON and CSV, a sign with decimals has at least one.
 	decimals := strings.NewReplacer(`:69,`, `:69.0,`, `:120,`, `:120.0,`, `:80,`, `:80.0,`, `:58,`, `:58.0,`)
 	firstLine, secondLine := decimals.Replace(first), decimals.Replace(second)
 	for _, tt := range []struct{ name, query, accept, wantType, want string }{
-		{"JSON", "", "", "application/json", "{\"readings\":[\n" + first + flags + ",\n" + second + "\n],\"flags_notice\":\"" + vitals.FlagNotice + "\"}\n"},
-		{"JSON without flags", "?flags=false", "", "application/json", "{\"readings\":[\n" + first + "},\n" + second + "\n]}\n"},
+		{"JSON", "", "", "application/json", "{\"readings\":[\n" + first + flags + ",\n" + second +
+			"\n],\"flags_notice\":\"" + vitals.FlagNotice + "\"}\n"},
+		{"JSON without flags", "?flags=false", "", "application/json", "{\"readings\":[\n" + first + "},\n" +
+			second + "\n]}\n"},
 		{"NDJSON", "?format=ndjson", "", "application/x-ndjson", firstLine + flags + "\n" + secondLine + "\n"},
-		{"NDJSON by Accept", "", "application/x-ndjson", "application/x-ndjson", firstLine + flags + "\n" + secondLine + "\n"},
+		{"NDJSON by Accept", "", "application/x-ndjson", "application/x-ndjson", firstLine + flags + "\n" +
+			secondLine + "\n"},
 		{"CSV by Accept", "?flags=false", "text/csv;q=0.9, text/html", "text/csv; charset=utf-8; header=present",
 			columns + "\r\na,1970-01-01T00:00:01.000Z,,,,69.0,54.9,,,,,,,,,,g,,2027-01-15T08:00:00.000Z\r\n" +
 				"a,1970-01-01T00:00:02.000Z,,120.0,80.0,,,58.0,,,,,,,,,,,2027-01-15T08:00:00.000Z\r\n"},
 		{"CSV", "?format=csv&to=2000", "application/json", "text/csv; charset=utf-8; header=present",
-			columns + ",flags\r\na,1970-01-01T00:00:01.000Z,,,,69.0,54.9,,,,,,,,,,g,,2027-01-15T08:00:00.000Z,spo2_pct outside validated range;spo2_pct low\r\n"},
+			columns +
+				",flags\r\na,1970-01-01T00:00:01.000Z,,,,69.0,54.9,,,,,,,,,,g,,2027-01-15T08:00:00.000Z,spo2_pct outside " +
+				"validated range;spo2_pct low\r\n"},
 		{"descending", "?order=desc&limit=1&format=ndjson", "", "application/x-ndjson", secondLine + "\n"},
 		{"from is inclusive", "?from=2000&format=ndjson", "", "application/x-ndjson", secondLine + "\n"},
-		{"to is exclusive", "?to=1970-01-01T01:00:02%2B01:00&flags=false&format=ndjson", "", "application/x-ndjson", firstLine + "}\n"},
-		{"an unescaped plus", "?to=1970-01-01T01:00:02+01:00&flags=false&format=ndjson", "", "application/x-ndjson", firstLine + "}\n"},
+		{"to is exclusive", "?to=1970-01-01T01:00:02%2B01:00&flags=false&format=ndjson", "", "application/x-ndjson",
+			firstLine + "}\n"},
+		{"an unescaped plus", "?to=1970-01-01T01:00:02+01:00&flags=false&format=ndjson", "", "application/x-ndjson",
+			firstLine + "}\n"},
 		{"empty range", "?from=1500&to=1600&flags=false", "", "application/json", "{\"readings\":[\n]}\n"},
 		{"empty range as NDJSON", "?from=1500&to=1600&format=ndjson", "", "application/x-ndjson", ""},
 	} {
@@ -208,7 +220,8 @@ func TestRejected(t *testing.T) {
 		{"/v1/devices/a/aggregates?step=1h&tz=CEST", 400, "bad-parameter", "tz", "IANA", ""},
 		{"/v1/devices/a/aggregates?step=1h&limit=10001", 400, "bad-parameter", "limit", "from 1 to 10000", ""},
 		{"/v1/devices/a/aggregates?step=1h&order=desc", 400, "bad-parameter", "", "unknown parameter", ""},
-		{"/v1/devices/a/aggregates?step=1h&cursor=AQAAAAAAAAPo", 400, "bad-parameter", "cursor", "not a cursor of this list", ""},
+		{"/v1/devices/a/aggregates?step=1h&cursor=AQAAAAAAAAPo", 400, "bad-parameter", "cursor",
+			"not a cursor of this list", ""},
 		{"/v1/devices/a/aggregates?step=1h&from=-1h&to=-2h", 400, "bad-parameter", "to", "before from", ""},
 		{"/v1/devices?limit=1001", 400, "bad-parameter", "limit", "from 1 to 1000", ""},
 		{"/v1/devices?cursor=AQ", 400, "bad-parameter", "cursor", "cursor", ""},
@@ -223,8 +236,10 @@ func TestRejected(t *testing.T) {
 			t.Errorf("%s: %v: %s", tt.path, err, text)
 			continue
 		}
-		if resp.StatusCode != tt.status || !strings.HasSuffix(p.Type, "#"+tt.typ) || p.Field != tt.field || !strings.Contains(p.Reason, tt.wantInReason) {
-			t.Errorf("%s: %d %s; want %d %s field %q reason %q", tt.path, resp.StatusCode, text, tt.status, tt.typ, tt.field, tt.wantInReason)
+		if resp.StatusCode != tt.status || !strings.HasSuffix(p.Type, "#"+tt.typ) || p.Field != tt.field ||
+			!strings.Contains(p.Reason, tt.wantInReason) {
+			t.Errorf("%s: %d %s; want %d %s field %q reason %q", tt.path, resp.StatusCode, text, tt.status, tt.typ, tt.field,
+				tt.wantInReason)
 		}
 	}
 }
@@ -354,9 +369,12 @@ func TestForeignCursors(t *testing.T) {
 	}
 	srv := serve(t, fill(t, lines...))
 	for _, tt := range []struct{ from, to, want string }{
-		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?step=1d", "with this step, tz and time of receipt"},
-		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?step=1h&tz=Asia/Kolkata", "with this step, tz and time of receipt"},
-		{"devices/a-1/aggregates?limit=1&step=1h&tz=Europe/Berlin", "devices/a-1/aggregates?step=1h", "with this step, tz and time of receipt"},
+		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?step=1d",
+			"with this step, tz and time of receipt"},
+		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?step=1h&tz=Asia/Kolkata",
+			"with this step, tz and time of receipt"},
+		{"devices/a-1/aggregates?limit=1&step=1h&tz=Europe/Berlin", "devices/a-1/aggregates?step=1h",
+			"with this step, tz and time of receipt"},
 		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-2/aggregates?step=1h", "not a cursor"},
 		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/readings?", "not a cursor"},
 		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?limit=7&step=60m&format=csv&from=0&to=now", ""},
@@ -378,7 +396,8 @@ func TestForeignCursors(t *testing.T) {
 			t.Fatalf("%s: %v, %s", tt.from, err, text)
 		}
 		resp, text := get(t, srv, "/v1/"+tt.to+"&cursor="+page.Cursor)
-		if want := map[bool]int{true: 200, false: 400}[tt.want == ""]; resp.StatusCode != want || !strings.Contains(text, tt.want) {
+		if want := map[bool]int{true: 200, false: 400}[tt.want == ""]; resp.StatusCode != want ||
+			!strings.Contains(text, tt.want) {
 			t.Errorf("%s with the cursor of %s: %s %s, want %q", tt.to, tt.from, resp.Status, text, tt.want)
 		}
 	}

@@ -78,8 +78,9 @@ func limitsText(opt *Options) []byte {
 	signs := map[string]shownSign{}
 	for s, d := range opt.Flags.Signs.All() {
 		shown := shownSign{
-			Number: len(signs), Label: d.Label, Unit: d.Unit, Decimals: d.Decimals, LOINC: d.LOINC, Accepted: showRange(d, opt.Limits.Accepted[s]),
-			Usual: showRange(d, opt.Flags.Usual[s]), Retired: d.Retired,
+			Number: len(signs), Label: d.Label, Unit: d.Unit, Decimals: d.Decimals, LOINC: d.LOINC,
+			Accepted: showRange(d, opt.Limits.Accepted[s]),
+			Usual:    showRange(d, opt.Flags.Usual[s]), Retired: d.Retired,
 		}
 		if d.ValidatedMin != 0 {
 			shown.ValidatedMin = d.Append(nil, d.ValidatedMin)
@@ -109,7 +110,8 @@ func limitsText(opt *Options) []byte {
 		Notice        string                `json:"flags_notice"`
 	}{
 		signs, map[string]shownRange{"usual": showRange(opt.Flags.Signs.Of(pair.High), pair.Usual)},
-		time.UnixMilli(opt.Limits.OldestUnixMs).UTC(), opt.Limits.MaxAhead.Seconds(), opt.Limits.MaxAge.Seconds(), opt.StaleAfter.Seconds(),
+		time.UnixMilli(opt.Limits.OldestUnixMs).UTC(), opt.Limits.MaxAhead.Seconds(), opt.Limits.MaxAge.Seconds(),
+		opt.StaleAfter.Seconds(),
 		shownPage{DefaultDevices, MaxDevices}, shownPage{DefaultReadings, MaxReadings}, shownPage{DefaultBuckets, MaxBuckets},
 		maxStep, vitals.FlagNotice,
 	}, json.Deterministic(true))

@@ -110,7 +110,8 @@ func newParquetSink(w io.Writer, device vitals.Name, assigned []storage.Assignme
 	options := parquetOptions(parquetSchema(p.signOf, marks != nil))
 	// parquet-go writes no metadata of columns, so their units and codes are in the file's.
 	for _, d := range p.signOf {
-		options = append(options, parquet.KeyValueMetadata(d.Field+".unit", d.Unit), parquet.KeyValueMetadata(d.Field+".loinc", strings.Join(d.LOINC, " ")))
+		options = append(options, parquet.KeyValueMetadata(d.Field+".unit", d.Unit),
+			parquet.KeyValueMetadata(d.Field+".loinc", strings.Join(d.LOINC, " ")))
 	}
 	if marks != nil {
 		options = append(options, parquet.KeyValueMetadata("flags_notice", vitals.FlagNotice))

@@ -33,7 +33,8 @@ func varied(n int, signs *vitals.Signs, more ...vitals.Sign) *decoded {
 	}
 	src, limits := &decoded{}, signs.DefaultLimits()
 	for i := range n {
-		r := storage.Record{TimeUnixMs: 1_700_000_000_000 + int64(i)*997, ReceivedUnixMs: 1_800_000_000_000 + rnd.Int64N(1e9), Gateway: gateways[rnd.IntN(4)]}
+		r := storage.Record{TimeUnixMs: 1_700_000_000_000 + int64(i)*997, ReceivedUnixMs: 1_800_000_000_000 + rnd.Int64N(1e9),
+			Gateway: gateways[rnd.IntN(4)]}
 		if rnd.IntN(2) == 0 {
 			r.UTCOffset = vitals.MakeUTCOffset(rnd.IntN(2*vitals.MaxUTCOffsetMinutes) - vitals.MaxUTCOffsetMinutes)
 		}
@@ -66,8 +67,10 @@ func (d *decoded) all() query.Selection {
 func TestParquetTools(t *testing.T) {
 	signs := vitals.NewSigns()
 	if err := signs.Define([]vitals.Definition{
-		{Field: "base_excess", Label: "Base excess", Unit: "mmol/L", Decimals: 1, LOINC: []string{"11555-0"}, Accepted: vitals.Range{Min: -300, Max: 300}},
-		{Field: "tympanic_gradient", Label: "Tympanic gradient", Unit: "mV", Decimals: 3, Accepted: vitals.Range{Min: -2_000_000, Max: 2_000_000_000}},
+		{Field: "base_excess", Label: "Base excess", Unit: "mmol/L", Decimals: 1, LOINC: []string{"11555-0"},
+			Accepted: vitals.Range{Min: -300, Max: 300}},
+		{Field: "tympanic_gradient", Label: "Tympanic gradient", Unit: "mV", Decimals: 3,
+			Accepted: vitals.Range{Min: -2_000_000, Max: 2_000_000_000}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +111,8 @@ func python(t *testing.T, args ...string) string {
 	tools, err := filepath.Abs("../../../bin/tools/python")
 	try(t, err)
 	cmd := exec.CommandContext(t.Context(), "python3", args...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+tools+string(filepath.ListSeparator)+os.Getenv("PYTHONPATH"), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+tools+string(filepath.ListSeparator)+os.Getenv("PYTHONPATH"),
+		"PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) || bytes.Contains(out, []byte("ModuleNotFoundError")) {
 		if os.Getenv("CI") != "true" {
@@ -248,7 +252,8 @@ func TestParquetManyGateways(t *testing.T) {
 // A client may have half of the pages in Parquet, however many other pages it reads.
 func TestParquetShares(t *testing.T) {
 	src := &held{source: fill(t, one("a"), one("held")), release: make(chan struct{})}
-	srv := serveOptions(t, src, query.Options{Service: query.Service{Bound: query.NewBound(64), Holders: new(share.Holders)}}, unchanged)
+	srv := serveOptions(t, src,
+		query.Options{Service: query.Service{Bound: query.NewBound(64), Holders: new(share.Holders)}}, unchanged)
 	var wg sync.WaitGroup
 	release := sync.OnceFunc(func() { close(src.release); wg.Wait() })
 	defer release() // first, or srv would wait for the held requests
@@ -286,7 +291,8 @@ func TestParquetBound(t *testing.T) {
 		})
 	}
 	polltest.Until(t, "four pages are being written", func() bool { return src.asked.Load() == 4 })
-	if resp, _ := get(t, srv, "/v1/devices/a"+path+"parquet"); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+	if resp, _ := get(t, srv, "/v1/devices/a"+path+"parquet"); resp.StatusCode != 503 ||
+		resp.Header.Get("Retry-After") == "" {
 		t.Errorf("the fifth is answered %d", resp.StatusCode)
 	}
 	if resp, _ := get(t, srv, "/v1/devices/a"+path+"csv"); resp.StatusCode != 200 {

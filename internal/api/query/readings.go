@@ -64,7 +64,8 @@ var errNewSign = errors.New("a sign was defined while the readings were read")
 // If the device has no readings at all, it returns the reader's error,
 // storage.ErrNotFound, and writes nothing. After any other error, part of the text may
 // have been written; the caller must ensure that it is not mistaken for the whole.
-func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection, signs *vitals.Signs, limits *vitals.FlagLimits) (Page, error) {
+func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection, signs *vitals.Signs,
+	limits *vitals.FlagLimits) (Page, error) {
 	var page Page
 	only, worn := recordFlagger{flagger: flagger{limits, q.Roster}}, wearing{all: q.Assigned}
 	var shown *recordFlagger // nil means that flags are not shown

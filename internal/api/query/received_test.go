@@ -66,9 +66,12 @@ func TestReceived(t *testing.T) {
 	_, cursor, _ := strings.Cut(text, `"next_cursor":"`)
 	cursor = strings.TrimRight(cursor, "\"}\n")
 	for query, want := range map[string]string{
-		"/v1/devices/a/readings?limit=1&cursor=" + cursor:                                            "cursor: not a cursor of this list with this order, flag and time of receipt",
-		"/v1/devices/a/readings?received_from=seconds":                                               "received_from: neither RFC 3339",
-		"/v1/devices/a/readings?received_from=1970-01-01T00:03:20Z&received_to=1970-01-01T00:03:19Z": "received_to: is before received_from",
+		"/v1/devices/a/readings?limit=1&cursor=" +
+			cursor: "cursor: not a cursor of this list with this order, flag and time of receipt",
+		"/v1/devices/a/readings?received_from=seconds": "received_from: " +
+			"neither RFC 3339",
+		"/v1/devices/a/readings?received_from=1970-01-01T00:03:20Z&received_to=1970-01-01T00:03:19Z": "received_to: is " +
+			"before received_from",
 	} {
 		resp, text := get(t, srv, query)
 		field, reason, _ := strings.Cut(want, ": ")

@@ -78,7 +78,8 @@ func TestRemovedMeanwhile(t *testing.T) {
 						}
 					}
 				}
-				srv := serveOptions(t, store, query.Options{Service: query.Service{OnError: func(err error) { failed = append(failed, err) }}}, unchanged)
+				srv := serveOptions(t, store,
+					query.Options{Service: query.Service{OnError: func(err error) { failed = append(failed, err) }}}, unchanged)
 				req, err := http.NewRequest("GET", srv.URL+"/v1/devices/a/"+tt.path, nil)
 				try(t, err)
 				req.Header.Set("Accept-Encoding", coding)
@@ -93,7 +94,8 @@ func TestRemovedMeanwhile(t *testing.T) {
 				if coding != "identity" && tt.want == "cut" && got == "500" { // what was compressed was not sent yet
 					got = "cut"
 				}
-				if got != tt.want || got == "500" && !strings.Contains(string(text), "Readings were removed while they were read.") {
+				if got != tt.want ||
+					got == "500" && !strings.Contains(string(text), "Readings were removed while they were read.") {
 					t.Errorf("%s, %s in %s: %s, %d bytes", name, tt.path, coding, got, len(text))
 				}
 				if len(failed) > 0 {
@@ -115,8 +117,10 @@ func TestAddedMeanwhile(t *testing.T) {
 		store.hook = func(scan int) {
 			if scan == 2 {
 				// On either side of the last one shown, in both orders; one completes it.
-				appendTo(t, store.Memory, `{"device":"a","time":2047999,"spo2_pct":97}`, `{"device":"a","time":2048001,"spo2_pct":97}`,
-					`{"device":"a","time":2048000,"heart_rate_bpm":60}`, `{"device":"a","time":3953001,"spo2_pct":97}`, `{"device":"a","time":3952999,"spo2_pct":97}`)
+				appendTo(t, store.Memory, `{"device":"a","time":2047999,"spo2_pct":97}`,
+					`{"device":"a","time":2048001,"spo2_pct":97}`,
+					`{"device":"a","time":2048000,"heart_rate_bpm":60}`, `{"device":"a","time":3953001,"spo2_pct":97}`,
+					`{"device":"a","time":3952999,"spo2_pct":97}`)
 			}
 		}
 		srv := serveOptions(t, store, query.Options{}, unchanged)
@@ -132,7 +136,8 @@ func TestAddedMeanwhile(t *testing.T) {
 func TestUnavailable(t *testing.T) {
 	store := lockedStore{fill(t, `{"device":"a","time":1000,"spo2_pct":97}`)}
 	var failed []error
-	srv := serveOptions(t, store, query.Options{Service: query.Service{OnError: func(err error) { failed = append(failed, err) }}}, unchanged)
+	srv := serveOptions(t, store,
+		query.Options{Service: query.Service{OnError: func(err error) { failed = append(failed, err) }}}, unchanged)
 	for _, path := range []string{"", "/readings", "/readings?format=csv", "/aggregates?step=1d"} {
 		failed = nil
 		resp, err := srv.Client().Get(srv.URL + "/v1/devices/a" + path)
@@ -140,8 +145,10 @@ func TestUnavailable(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		try(t, err)
 		resp.Body.Close()
-		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "#unreadable") || len(failed) != 1 {
-			t.Errorf("%s: got %d %s, Retry-After %q, reported %v", path, resp.StatusCode, text, resp.Header.Get("Retry-After"), failed)
+		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "#unreadable") ||
+			len(failed) != 1 {
+			t.Errorf("%s: got %d %s, Retry-After %q, reported %v", path, resp.StatusCode, text,
+				resp.Header.Get("Retry-After"), failed)
 		}
 	}
 }

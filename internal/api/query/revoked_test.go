@@ -28,17 +28,20 @@ func TestRevokedExport(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKeyring(t)
 			ended := make(chan struct{})
-			srv := serveOptions(t, &endless{readings: 1 << 60}, query.Options{Service: query.Service{Gate: k.gate, PieceTimeout: time.Hour}}, func(h http.Handler) http.Handler {
-				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					defer close(ended)
-					h.ServeHTTP(w, r)
+			srv := serveOptions(t, &endless{readings: 1 << 60},
+				query.Options{Service: query.Service{Gate: k.gate, PieceTimeout: time.Hour}}, func(h http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						defer close(ended)
+						h.ServeHTTP(w, r)
+					})
 				})
-			})
 			conn, err := net.Dial("tcp", srv.Listener.Addr().String())
 			try(t, err)
 			defer conn.Close()
 			try(t, conn.SetDeadline(time.Now().Add(time.Minute)))
-			if _, err := io.WriteString(conn, "GET /v1/devices/ppg-1/readings?format=ndjson HTTP/1.1\r\nHost: x\r\nAuthorization: "+k.ppg+"\r\n\r\n"); err != nil {
+			if _, err := io.WriteString(conn,
+				"GET /v1/devices/ppg-1/readings?format=ndjson HTTP/1.1\r\nHost: x\r\nAuthorization: "+k.ppg+"\r\n\r\n"); err !=
+				nil {
 				t.Fatal(err)
 			}
 			if _, err := io.ReadFull(conn, make([]byte, 100_000)); err != nil {

@@ -175,7 +175,8 @@ func TestLabels(t *testing.T) {
 		{k.all, "group=ward+3&counts=true&state=flagged", `"counts":{"devices":2,"fresh":2,"stale":0,"flagged":1}`},
 		{k.ppg, "counts=true", `"counts":{"devices":2,"fresh":2,"stale":0,"flagged":1},"groups":["ward 3"]`},
 		{k.ppg, "", `{"device":"ppg-1","label":"Bed 12","group":"ward 3","time":`},
-		{k.all, "match=" + strings.Repeat("%C3%A4", roster.MaxText+1), `"field":"match","reason":"not at most 64 characters"`},
+		{k.all, "match=" + strings.Repeat("%C3%A4", roster.MaxText+1),
+			`"field":"match","reason":"not at most 64 characters"`},
 		{k.all, "group=%ff", `"field":"group","reason":"not at most 64 characters"`},
 	} {
 		_, text := get(t, srv, "/v1/devices?"+tt.query, "Authorization", tt.auth)
@@ -192,7 +193,8 @@ func TestLabels(t *testing.T) {
 	if _, text := get(t, srv, "/v1/devices/ppg-2", "Authorization", k.ppg); !strings.Contains(text, ppg2) {
 		t.Errorf("a device: %s", text)
 	}
-	if resp, text := get(t, srv, "/v1/devices/icu-1", "Authorization", k.ppg); resp.StatusCode != 403 || strings.Contains(text, "Bed") {
+	if resp, text := get(t, srv, "/v1/devices/icu-1", "Authorization", k.ppg); resp.StatusCode != 403 ||
+		strings.Contains(text, "Bed") {
 		t.Errorf("another device: %d %s", resp.StatusCode, text)
 	}
 	_, text := get(t, srv, "/v1/devices?match=bed&limit=1", "Authorization", k.all)

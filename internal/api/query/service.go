@@ -94,8 +94,8 @@ func WriteJSON(w http.ResponseWriter, r *http.Request, v any) {
 	WriteObject(w, r, append(text, '\n'))
 }
 
-// Refuse answers a request with a verdict, and reports whether the verdict is other than gate.Allowed. whyForbidden is the detail of
-// gate.Forbidden.
+// Refuse answers a request with a verdict, and reports whether the verdict is other than gate.Allowed. whyForbidden is
+// the detail of gate.Forbidden.
 func (s *Service) Refuse(w http.ResponseWriter, r *http.Request, v gate.Verdict, whyForbidden string) (refused bool) {
 	switch p := s.Problems; v {
 	case gate.Allowed:
@@ -183,7 +183,8 @@ func (s *Service) AdmitList(w http.ResponseWriter, r *http.Request, l *List) (le
 }
 
 // Enter takes a place of a Bound, or answers the request.
-func (s *Service) Enter(w http.ResponseWriter, r *http.Request, access *gate.Access, bound *Bound) (leave func(), ok bool) {
+func (s *Service) Enter(w http.ResponseWriter, r *http.Request, access *gate.Access, bound *Bound) (leave func(),
+	ok bool) {
 	if leave, ok = bound.Admit(r, access, s.Holders); !ok {
 		s.reject(w, r, s.Problems.Overloaded, BusyFor(), "Too many read requests are in progress.")
 	}
@@ -292,7 +293,8 @@ func WithoutCancel(r *http.Request) *http.Request {
 // still read: a blocked write fails soon after it no longer does. An error before the header is
 // answered with fail; after a later one, the connection is closed, which is the only way to signal
 // that the response is incomplete.
-func (s *Service) Stream(w http.ResponseWriter, allowed func() bool, begin func() error, write func(io.Writer) error, fail func(error)) {
+func (s *Service) Stream(w http.ResponseWriter, allowed func() bool, begin func() error, write func(io.Writer) error,
+	fail func(error)) {
 	out := &pieceWriter{w: w, rc: http.NewResponseController(w), timeout: s.PieceTimeout, allowed: allowed, begin: begin}
 	defer out.watch()()
 	err := write(out)

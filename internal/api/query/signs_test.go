@@ -15,7 +15,8 @@ import (
 type definingReader struct{ signs *vitals.Signs }
 
 func (d *definingReader) Scan(_ context.Context, r storage.Range, dst []storage.Record) (int, error) {
-	own := vitals.Definition{Field: "hrv", Label: "HRV", Unit: "ms", Accepted: vitals.Range{Max: 500}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
+	own := vitals.Definition{Field: "hrv", Label: "HRV", Unit: "ms", Accepted: vitals.Range{Max: 500},
+		Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
 	if err := d.signs.Define([]vitals.Definition{own}); err != nil {
 		return 0, err
 	}
@@ -35,7 +36,8 @@ func TestNewSign(t *testing.T) {
 	for _, format := range []query.Format{query.JSON, query.NDJSON, query.CSV, query.Parquet} {
 		signs := vitals.NewSigns()
 		var out bytes.Buffer
-		_, err := query.WriteReadings(t.Context(), &out, &definingReader{signs}, query.Selection{Format: format, Range: storage.Range{ToUnixMs: 2}}, signs, nil)
+		_, err := query.WriteReadings(t.Context(), &out, &definingReader{signs},
+			query.Selection{Format: format, Range: storage.Range{ToUnixMs: 2}}, signs, nil)
 		if whole := bytes.Contains(out.Bytes(), []byte(`"hrv":40`)); err == nil && !whole {
 			t.Errorf("%s: an answer without the value: %s", format, out.Bytes())
 		}
@@ -49,7 +51,8 @@ func TestDecimals(t *testing.T) {
 	wide := vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
 	try(t, signs.Define([]vitals.Definition{
 		{Field: "steps", Label: "Steps", Unit: "1", Accepted: vitals.Range{Max: 500}, Usual: wide},
-		{Field: "delta_c", Label: "Delta", Unit: "Cel", Decimals: 1, Accepted: vitals.Range{Min: -500, Max: 500}, Usual: wide},
+		{Field: "delta_c", Label: "Delta", Unit: "Cel", Decimals: 1, Accepted: vitals.Range{Min: -500, Max: 500},
+			Usual: wide},
 	}))
 	glucose, _ := signs.Named("glucose_mmol_l")
 	steps, _ := signs.Named("steps")
@@ -67,7 +70,8 @@ func TestDecimals(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		selection.Format = format
-		if _, err := query.WriteReadings(t.Context(), &out, reader, selection, signs, nil); err != nil || !bytes.Contains(out.Bytes(), []byte(want)) {
+		if _, err := query.WriteReadings(t.Context(), &out, reader, selection, signs, nil); err != nil ||
+			!bytes.Contains(out.Bytes(), []byte(want)) {
 			t.Errorf("%s: %s, %v, want %s", format, &out, err, want)
 		}
 	}
@@ -79,7 +83,8 @@ func TestDecimals(t *testing.T) {
 		var out bytes.Buffer
 		selection.Format = format
 		a := query.Aggregation{Selection: selection, StepMs: 1000, Step: "1s", Zone: time.UTC}
-		if _, err := query.WriteAggregates(t.Context(), &out, reader, a, signs); err != nil || !bytes.Contains(out.Bytes(), []byte(want)) {
+		if _, err := query.WriteAggregates(t.Context(), &out, reader, a, signs); err != nil ||
+			!bytes.Contains(out.Bytes(), []byte(want)) {
 			t.Errorf("aggregates as %s: %s, %v, want %s", format, &out, err, want)
 		}
 	}

@@ -24,7 +24,8 @@ func (s *Service) assignments(ctx context.Context, device vitals.Name) ([]storag
 }
 
 // SpansAt returns, for each of the devices, the span around the time unixMs(i): see [storage.SpanAt].
-func (s *Service) SpansAt(ctx context.Context, devices []vitals.Name, unixMs func(i int) int64) ([]storage.Assignment, error) {
+func (s *Service) SpansAt(ctx context.Context, devices []vitals.Name, unixMs func(i int) int64) ([]storage.Assignment,
+	error) {
 	spans, of := make([]storage.Assignment, len(devices)), make(map[vitals.Name][]int, len(devices))
 	for i, d := range devices {
 		spans[i].ToUnixMs, of[d] = storage.OpenEnd, append(of[d], i)
@@ -40,7 +41,8 @@ func (s *Service) SpansAt(ctx context.Context, devices []vitals.Name, unixMs fun
 }
 
 // assignedToRanged returns the assignments to subjects that have ranges of their own, by device.
-func (s *Service) assignedToRanged(ctx context.Context, named *roster.Roster) (map[vitals.Name][]storage.Assignment, error) {
+func (s *Service) assignedToRanged(ctx context.Context, named *roster.Roster) (map[vitals.Name][]storage.Assignment,
+	error) {
 	if s.Subjects == nil || !named.HasSubjectRanges() {
 		return nil, nil
 	}
@@ -59,7 +61,8 @@ func (s *Service) assignedToRanged(ctx context.Context, named *roster.Roster) (m
 
 // assignedTo returns the assignments that a list of devices needs: those that cover the time of a latest value, or
 // now.
-func (s *Service) assignedTo(ctx context.Context, devices []storage.Device, nowUnixMs int64) (map[vitals.Name][]storage.Assignment, error) {
+func (s *Service) assignedTo(ctx context.Context, devices []storage.Device,
+	nowUnixMs int64) (map[vitals.Name][]storage.Assignment, error) {
 	if s.Subjects == nil || len(devices) == 0 {
 		return nil, nil
 	}

@@ -428,8 +428,8 @@ func TestSubjectsUnread(t *testing.T) {
 	}
 }
 
-// A subject to whom very many devices are assigned at one time cannot be read at that time: no part of such an answer is
-// sent.
+// A subject to whom very many devices are assigned at one time cannot be read at that time: no part of such an answer
+// is sent.
 func TestTooManyWorn(t *testing.T) {
 	m := storetest.NewMemory()
 	for d := range query.MaxWorn + 1 {

@@ -34,14 +34,16 @@ func newTimeReader(p *Params, nowUnixMs int64, limits *vitals.Limits) timeReader
 	if name := strings.ReplaceAll(text, " ", "+"); ok && name != "UTC" {
 		var err error
 		if c.zone, err = localtime.Zone(name); err != nil {
-			p.fail("tz", "neither a zone of the IANA database, such as Europe/Berlin, nor an offset from UTC of up to 23:59, such as +05:30")
+			p.fail("tz",
+				"neither a zone of the IANA database, such as Europe/Berlin, nor an offset from UTC of up to 23:59, such as +05:30")
 		}
 	}
 	return c
 }
 
 // errTime explains which times there are.
-const errTime = "neither RFC 3339 with zone, nor integer Unix milliseconds, nor a date such as 2026-11-21, nor now, nor a time before now such as -24h or -7d"
+const errTime = "neither RFC 3339 with zone, nor integer Unix milliseconds, nor a date such as 2026-11-21, nor now, " +
+	"nor a time before now such as -24h or -7d"
 
 // param returns the time in a parameter, in Unix ms.
 func (c timeReader) param(p *Params, name string, fallback int64) int64 {

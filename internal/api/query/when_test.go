@@ -34,13 +34,15 @@ func TestTimes(t *testing.T) {
 		{"from=-1d&to=-90m", "2026-11-21T12:00:00.000Z", "2026-11-22T10:00:00.000Z"},
 		{"from=-1w&to=-86400s", "2026-11-20T00:00:00.000Z", "2026-11-21T11:00:00.000Z"},
 		{"from=2026-11-21&to=2026-11-22T05:00:00.0001Z", "2026-11-21T00:00:00.000Z", "2026-11-22T05:00:00.000Z"},
-		{"from=2026-11-21T00:00:00.0000Z&to=2026-11-22T05:00:00.00000Z", "2026-11-21T00:00:00.000Z", "2026-11-22T04:00:00.000Z"},
+		{"from=2026-11-21T00:00:00.0000Z&to=2026-11-22T05:00:00.00000Z", "2026-11-21T00:00:00.000Z",
+			"2026-11-22T04:00:00.000Z"},
 		{"from=2026-11-21T00:00:00.0009%2B00:00&to=2026-11-22", "2026-11-21T01:00:00.000Z", "2026-11-21T23:00:00.000Z"},
 		{"from=-4000000000w&to=2026-11-20T01:30:00%2B01:00", "2026-11-20T00:00:00.000Z", "2026-11-20T00:00:00.000Z"},
 	} {
 		_, text := get(t, srv, "/v1/devices/a/readings?flags=false&format=csv&"+tt.query)
 		rows := strings.Split(strings.TrimSpace(text), "\r\n")[1:]
-		if first, last := strings.Split(rows[0], ",")[1], strings.Split(rows[len(rows)-1], ",")[1]; first != tt.first || last != tt.last {
+		if first, last := strings.Split(rows[0], ",")[1], strings.Split(rows[len(rows)-1], ",")[1]; first != tt.first ||
+			last != tt.last {
 			t.Errorf("%s: %s to %s, want %s to %s", tt.query, first, last, tt.first, tt.last)
 		}
 	}
@@ -79,7 +81,8 @@ func TestZoneOffsets(t *testing.T) {
 	srv := serve(t, fill(t, `{"device":"a","time":"2026-11-21T10:00:00Z","heart_rate_bpm":60}`))
 	for offset, status := range map[string]int{
 		"+00:00": 200, "-00:00": 200, "+23:59": 200, "-23:59": 200, "+05:30": 200,
-		"+24:00": 400, "+24:30": 400, "+24:59": 400, "-24:00": 400, "-24:59": 400, "+25:00": 400, "+05:60": 400, "-23:60": 400, "+5:30": 400, "+0530": 400, "05:30": 400,
+		"+24:00": 400, "+24:30": 400, "+24:59": 400, "-24:00": 400, "-24:59": 400, "+25:00": 400, "+05:60": 400,
+		"-23:60": 400, "+5:30": 400, "+0530": 400, "05:30": 400,
 	} {
 		for _, path := range []string{"aggregates?step=1d&format=csv&", "readings?from=2026-11-21&"} {
 			resp, text := get(t, srv, "/v1/devices/a/"+path+"tz="+url.QueryEscape(offset))
@@ -102,7 +105,8 @@ func TestSeconds(t *testing.T) {
 	srv := serveOptions(t, fill(t, lines...), query.Options{Limits: vitals.NewSigns().DefaultLimits()}, unchanged)
 	for _, path := range []string{"readings?", "aggregates?step=1d&"} {
 		for _, name := range []string{"from", "to"} {
-			const seconds, finer = "looks like seconds; send milliseconds", "looks like microseconds or nanoseconds; send milliseconds"
+			const seconds, finer = "looks like seconds; send milliseconds",
+				"looks like microseconds or nanoseconds; send milliseconds"
 			for value, want := range map[string]string{
 				"1795255200": seconds, "0": seconds, "99999999999": seconds, "-1": seconds,
 				"100000000000": "", "1795255200000": "", "1970-01-01T00:00:00Z": "",

@@ -119,7 +119,8 @@ func (d *modelDevice) limitsOf(s vitals.Sign) (usual vitals.Range, critical *vit
 // began before it.
 func (d *modelDevice) settle() {
 	for _, a := range d.alerts {
-		worn := a.Silence || slices.ContainsFunc(d.values, func(v modelSign) bool { return v.sign == a.Sign && v.agoMs <= d.wornMs })
+		worn := a.Silence ||
+			slices.ContainsFunc(d.values, func(v modelSign) bool { return v.sign == a.Sign && v.agoMs <= d.wornMs })
 		a.SinceUnixMs = max(a.SinceUnixMs, fleetNow.UnixMilli()-d.wornMs)
 		if worn && (d.alert.Name == "" || d.alert.Silence && !a.Silence) {
 			d.alert = a
@@ -127,8 +128,8 @@ func (d *modelDevice) settle() {
 	}
 }
 
-// flagsOf returns the number of flags of a value, its distance beyond the usual range as a share of the way to the accepted
-// bound, and whether it is critical: a plain definition.
+// flagsOf returns the number of flags of a value, its distance beyond the usual range as a share of the way to the
+// accepted bound, and whether it is critical: a plain definition.
 func (d *modelDevice) flagsOf(v modelSign) (n int, share *big.Rat, critical bool) {
 	share = new(big.Rat)
 	beyond := func(value vitals.Value, usual, accepted vitals.Range) {
@@ -152,7 +153,8 @@ func (d *modelDevice) flagsOf(v modelSign) (n int, share *big.Rat, critical bool
 	if v.sign == vitals.Systolic {
 		for _, low := range d.values {
 			if low.sign == vitals.Diastolic && low.agoMs == v.agoMs {
-				beyond(v.value-low.value, vitals.Pairs[0].Usual, vitals.Range{Max: def.Accepted.Max - vitals.BuiltIn(vitals.Diastolic).Accepted.Min})
+				beyond(v.value-low.value, vitals.Pairs[0].Usual,
+					vitals.Range{Max: def.Accepted.Max - vitals.BuiltIn(vitals.Diastolic).Accepted.Min})
 			}
 		}
 	}
@@ -185,7 +187,8 @@ func (d *modelDevice) compare(o *modelDevice, staleMs int64) int {
 			}
 		}
 		for _, v := range d.values { // of critical ones, if there are any
-			if n, share, critical := d.flagsOf(v); n > 0 && v.agoMs <= min(staleMs, d.wornMs) && critical == (p.critical == 1) && share.Cmp(p.share) > 0 {
+			if n, share, critical := d.flagsOf(v); n > 0 && v.agoMs <= min(staleMs, d.wornMs) && critical == (p.critical == 1) &&
+				share.Cmp(p.share) > 0 {
 				p.share = share
 			}
 		}
@@ -205,9 +208,11 @@ func (d *modelDevice) compare(o *modelDevice, staleMs int64) int {
 	}
 	a, b := of(d), of(o)
 	if a.class == b.class && (a.class == 1 || a.class == 4) {
-		return cmp.Or(cmp.Compare(d.alert.Rule, o.alert.Rule), cmp.Compare(o.alert.SinceUnixMs, d.alert.SinceUnixMs), cmp.Compare(d.name, o.name))
+		return cmp.Or(cmp.Compare(d.alert.Rule, o.alert.Rule), cmp.Compare(o.alert.SinceUnixMs, d.alert.SinceUnixMs),
+			cmp.Compare(d.name, o.name))
 	}
-	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(b.critical, a.critical), b.share.Cmp(a.share), cmp.Compare(b.flags, a.flags), cmp.Compare(a.agoMs, b.agoMs), cmp.Compare(d.name, o.name))
+	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(b.critical, a.critical), b.share.Cmp(a.share),
+		cmp.Compare(b.flags, a.flags), cmp.Compare(a.agoMs, b.agoMs), cmp.Compare(d.name, o.name))
 }
 
 // serveWorst serves devices with their alerts, and the function by which the clock and the alerts can be read.
@@ -216,7 +221,8 @@ func serveWorst(t *testing.T, m source, alerts map[string][]query.ActiveAlert, o
 	opt.Alerts = func(devices []storage.Device, fromUnixMs int64, to []query.ActiveAlert) { // as TestFirst checks it
 		for i := range devices {
 			for _, a := range alerts[devices[i].Name.String()] {
-				if !a.Silence && devices[i].Latest[a.Sign].TimeUnixMs < fromUnixMs || to[i].Name != "" && (a.Silence || !to[i].Silence) {
+				if !a.Silence && devices[i].Latest[a.Sign].TimeUnixMs < fromUnixMs ||
+					to[i].Name != "" && (a.Silence || !to[i].Silence) {
 					continue
 				}
 				to[i], to[i].SinceUnixMs = a, max(a.SinceUnixMs, fromUnixMs)
@@ -256,7 +262,8 @@ func TestWorstModel(t *testing.T) {
 				}
 				if s == vitals.Diastolic || rnd.IntN(3) != 0 || s == vitals.HeartRate && len(d.values) == 0 {
 					accepted, usual := vitals.BuiltIn(s).Accepted, vitals.BuiltIn(s).Usual
-					some := []vitals.Value{accepted.Min + 200, accepted.Max, max(usual.Min, accepted.Min+200), min(usual.Max, accepted.Max), accepted.Min + 200 + vitals.Value(rnd.IntN(int(accepted.Max-accepted.Min)-200))}
+					some := []vitals.Value{accepted.Min + 200, accepted.Max, max(usual.Min, accepted.Min+200),
+						min(usual.Max, accepted.Max), accepted.Min + 200 + vitals.Value(rnd.IntN(int(accepted.Max-accepted.Min)-200))}
 					v := modelSign{s, some[rnd.IntN(len(some))], agoMs}
 					if rnd.IntN(2) == 0 {
 						v.value = some[2]
@@ -269,7 +276,8 @@ func TestWorstModel(t *testing.T) {
 			}
 			for _, v := range d.values {
 				def := vitals.BuiltIn(v.sign)
-				line := fmt.Sprintf(`{"device":%q,"time":%d,%q:%s}`, d.name, fleetNow.UnixMilli()-v.agoMs, def.Field, def.Append(nil, v.value))
+				line := fmt.Sprintf(`{"device":%q,"time":%d,%q:%s}`, d.name, fleetNow.UnixMilli()-v.agoMs, def.Field,
+					def.Append(nil, v.value))
 				if n := len(lines); v.sign == vitals.Diastolic {
 					lines[n-1] = strings.TrimSuffix(lines[n-1], "}") + line[strings.LastIndex(line, ","):]
 				} else {
@@ -329,7 +337,8 @@ func TestWorstModel(t *testing.T) {
 			got := listed(t, srv, fmt.Sprintf("sort=worst&limit=%d", limit))
 			for i := range all {
 				if i >= len(got) || got[i] != all[i].name {
-					t.Fatalf("seed %d, limit %d, place %d of %d: got %q, want %+v", seed, limit, i, len(got), got[min(i, len(got)-1)], all[i])
+					t.Fatalf("seed %d, limit %d, place %d of %d: got %q, want %+v", seed, limit, i, len(got),
+						got[min(i, len(got)-1)], all[i])
 				}
 			}
 		}
@@ -369,13 +378,16 @@ func TestWorstReasons(t *testing.T) {
 		got = append(got, fmt.Sprint(d.Device, d.Worst))
 	}
 	want := []string{
-		"i-alert{alert spo2_pct SpO2 <93}", "h-critical{flag spo2_pct }", "g-far{flag heart_rate_bpm }", "f-near{flag systolic_mmhg }",
+		"i-alert{alert spo2_pct SpO2 <93}", "h-critical{flag spo2_pct }", "g-far{flag heart_rate_bpm }",
+		"f-near{flag systolic_mmhg }",
 		"e-old{old_flag spo2_pct }", "d-silence{silence_alert  gone}", "c-older{stale  }", "b-stale{stale  }", "a-other{  }",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if strings.Contains(text, `"a-other","time":"2026-11-22T12:00:00.000Z","latest":{"heart_rate_bpm":{"value":60,"time":"2026-11-22T12:00:00.000Z"}},"worst"`) {
+	if strings.Contains(text,
+		`"a-other","time":"2026-11-22T12:00:00.000Z","latest":{"heart_rate_bpm":{"value":60,`+
+			`"time":"2026-11-22T12:00:00.000Z"}},"worst"`) {
 		t.Errorf("a device with which nothing is wrong has a reason: %s", text)
 	}
 }
@@ -395,18 +407,20 @@ func (s *countingStore) WalkDevices(ctx context.Context, visit func([]storage.De
 	return s.Memory.WalkDevices(ctx, visit)
 }
 
-// TestWorstIsComputedOnce checks that all who ask at the same time and within a second share one walk, whatever they may
-// read, and see no other devices than theirs; that it is computed again after a second; and that an erased device is
-// not shown.
+// TestWorstIsComputedOnce checks that all who ask at the same time and within a second share one walk, whatever they
+// may read, and see no other devices than theirs; that it is computed again after a second; and that an erased device
+// is not shown.
 func TestWorstIsComputedOnce(t *testing.T) {
 	k := newKeyring(t)
 	var now atomic.Int64
 	now.Store(fleetNow.UnixNano())
 	store := &countingStore{Memory: fill(t,
-		fmt.Sprintf(`{"device":"icu-1","time":%d,"spo2_pct":55}`, fleetNow.UnixMilli()), fmt.Sprintf(`{"device":"ppg-1","time":%d,"spo2_pct":99}`, fleetNow.UnixMilli()),
+		fmt.Sprintf(`{"device":"icu-1","time":%d,"spo2_pct":55}`, fleetNow.UnixMilli()),
+		fmt.Sprintf(`{"device":"ppg-1","time":%d,"spo2_pct":99}`, fleetNow.UnixMilli()),
 		fmt.Sprintf(`{"device":"ppg-2","time":%d,"spo2_pct":80}`, fleetNow.UnixMilli()),
 	), hold: make(chan struct{})}
-	srv := serveWorst(t, store, nil, query.Options{Service: query.Service{Gate: k.gate}, Now: func() time.Time { return time.Unix(0, now.Load()) }})
+	srv := serveWorst(t, store, nil, query.Options{Service: query.Service{Gate: k.gate},
+		Now: func() time.Time { return time.Unix(0, now.Load()) }})
 	ask := func(auth, want, counts string) {
 		_, text := get(t, srv, "/v1/devices?sort=worst&counts=true&limit=10", "Authorization", auth)
 		var page devicesPage

@@ -51,16 +51,20 @@ func TestHandler(t *testing.T) {
 		t.Errorf("an empty list: %s", w.Body)
 	}
 	l.Add(rejections.Rejection{UnixMs: 1, Input: "mqtt", Reason: "not a topic"})
-	l.Add(rejections.Rejection{UnixMs: 2, Input: "mqtt", Gateway: name(t, "bed-7"), Device: name(t, "ppg-1"), Field: "spo2_pct", Reason: "no signal"})
+	l.Add(rejections.Rejection{UnixMs: 2, Input: "mqtt", Gateway: name(t, "bed-7"), Device: name(t, "ppg-1"),
+		Field: "spo2_pct", Reason: "no signal"})
 	l.Add(rejections.Rejection{UnixMs: 3, Input: "mqtt", Device: name(t, "ppg-2"), Field: "time", Reason: "missing"})
 	l.Add(rejections.Rejection{UnixMs: 4, Input: "mqtt", Device: name(t, "x"), Reason: `a "<b>`})
-	l.Add(rejections.Rejection{UnixMs: 5, Input: "mqtt", Device: name(t, "ppg-1"), Foreign: true, Reason: "not for this device"})
+	l.Add(rejections.Rejection{UnixMs: 5, Input: "mqtt", Device: name(t, "ppg-1"), Foreign: true,
+		Reason: "not for this device"})
 	const (
 		unknown = `{"time":"1970-01-01T00:00:00.001Z","input":"mqtt","field":"","reason":"not a topic"}`
-		first   = `{"time":"1970-01-01T00:00:00.002Z","input":"mqtt","gateway":"bed-7","device":"ppg-1","field":"spo2_pct","reason":"no signal"}`
+		first   = `{"time":"1970-01-01T00:00:00.002Z","input":"mqtt","gateway":"bed-7","device":"ppg-1","field":"spo2_pct",` +
+			`"reason":"no signal"}`
 		second  = `{"time":"1970-01-01T00:00:00.003Z","input":"mqtt","device":"ppg-2","field":"time","reason":"missing"}`
 		other   = `{"time":"1970-01-01T00:00:00.004Z","input":"mqtt","device":"x","field":"","reason":"a \"\u003cb\u003e"}`
-		foreign = `{"time":"1970-01-01T00:00:00.005Z","input":"mqtt","device":"ppg-1","field":"","reason":"not for this device"}`
+		foreign = `{"time":"1970-01-01T00:00:00.005Z","input":"mqtt","device":"ppg-1","field":"","reason":"not for ` +
+			`this device"}`
 	)
 	for _, tt := range []struct {
 		name, query, auth string
@@ -77,7 +81,8 @@ func TestHandler(t *testing.T) {
 		{"one of some devices", "?device=ppg-1", ward, "", []string{first}},
 	} {
 		w := get(h, tt.query, tt.auth)
-		if want := `{"rejections":[` + strings.Join(tt.want, ",") + "]" + tt.total + "}\n"; w.Code != 200 || w.Body.String() != want {
+		if want := `{"rejections":[` + strings.Join(tt.want, ",") + "]" + tt.total + "}\n"; w.Code != 200 ||
+			w.Body.String() != want {
 			t.Errorf("%s: %d %s\nwant %s", tt.name, w.Code, w.Body, want)
 		}
 		if got := w.Header().Get("Cache-Control"); got != "no-store" {
@@ -100,7 +105,8 @@ func TestHandler(t *testing.T) {
 		{"a device of others beside one's own", "?device=ppg-1&device=x", ward, 403, "not for this device"},
 		{"an unknown parameter", "?from=now", all, 400, "known here: device, limit"},
 	} {
-		if w := get(h, tt.query, tt.auth); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) || strings.Contains(w.Body.String(), "mqtt") {
+		if w := get(h, tt.query, tt.auth); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) ||
+			strings.Contains(w.Body.String(), "mqtt") {
 			t.Errorf("%s: %d %s, want %d %s", tt.name, w.Code, w.Body, tt.status, tt.want)
 		}
 	}
@@ -122,7 +128,8 @@ func TestPlaces(t *testing.T) {
 		t.Fatal("no place")
 	}
 	defer bound.Leave(nil)
-	if w := get(h, "", ""); w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), fmt.Sprintf("%q", "Too many read requests are in progress.")) {
+	if w := get(h, "", ""); w.Code != 503 || w.Header().Get("Retry-After") == "" ||
+		!strings.Contains(w.Body.String(), fmt.Sprintf("%q", "Too many read requests are in progress.")) {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 }

@@ -73,7 +73,8 @@ func TestAddAllocates(t *testing.T) {
 func TestLeftOut(t *testing.T) {
 	l := rejections.New(3)
 	for _, r := range []rejections.Rejection{
-		{UnixMs: 60_000, Field: "a", LeftOut: true}, {UnixMs: 61_000, Field: "a"}, {UnixMs: 62_000, Field: "b", LeftOut: true},
+		{UnixMs: 60_000, Field: "a", LeftOut: true}, {UnixMs: 61_000, Field: "a"},
+		{UnixMs: 62_000, Field: "b", LeftOut: true},
 		{UnixMs: 119_999, Field: "a", LeftOut: true}, {UnixMs: 120_000, Field: "b", LeftOut: true},
 	} {
 		l.Add(r)

@@ -33,8 +33,8 @@ type fileError struct{ error }
 // Is makes a fileError an [ErrFile].
 func (fileError) Is(target error) bool { return target == ErrFile }
 
-// Read reads a file, whose ranges are of the signs of limits. Its errors name the file, the line, the key and the reason,
-// and no subject. Those about the text of the file are [ErrFile].
+// Read reads a file, whose ranges are of the signs of limits. Its errors name the file, the line, the key and the
+// reason, and no subject. Those about the text of the file are [ErrFile].
 func Read(path string, limits *vitals.Limits) (*Roster, error) {
 	text, err := sharedfile.Read(path, maxFileBytes)
 	if err != nil {
@@ -143,7 +143,8 @@ func (p *parser) begin(key string, at unstable.Range, kind unstable.Kind) error 
 		key = first // what follows may be an id
 	}
 	if slices.Contains(rangeKeys, part) {
-		return &keyError{at, first + "." + part, "write it as " + part + ` = { SIGN = "MIN..MAX" }, in the table that it belongs to`}
+		return &keyError{at, first + "." + part,
+			"write it as " + part + ` = { SIGN = "MIN..MAX" }, in the table that it belongs to`}
 	}
 	if err := p.end(); err != nil {
 		return err

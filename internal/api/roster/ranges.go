@@ -23,10 +23,10 @@ func (r *Roster) HasRanges() bool {
 // HasSubjectRanges reports whether a subject has ranges, so that limits depend on who wears a device.
 func (r *Roster) HasSubjectRanges() bool { return r != nil && len(r.ofSubjects) > 0 }
 
-// Limits returns the limits of what a device measures of a subject, which is "" for nobody. For each sign, the ranges of
-// the subject come before those of the device, these before those of its group, and these before those of all: also
-// where a usual range of one has values that are critical by another. It returns all, or own, which it sets if there are
-// any ranges.
+// Limits returns the limits of what a device measures of a subject, which is "" for nobody. For each sign, the ranges
+// of the subject come before those of the device, these before those of its group, and these before those of all: also
+// where a usual range of one has values that are critical by another. It returns all, or own, which it sets if there
+// are any ranges.
 func (r *Roster) Limits(
 	device *vitals.Name, subject storage.Subject, all, own *vitals.FlagLimits,
 ) *vitals.FlagLimits {
@@ -58,8 +58,8 @@ func (s *signRanges) layOver(limits *vitals.FlagLimits) {
 
 func overlap(a, b *vitals.Range) bool { return a.Min <= b.Max && a.Max >= b.Min }
 
-// cutCritical returns a critical range without the values that are usual. Of one that is on both sides of them, the side
-// with the end of all values remains.
+// cutCritical returns a critical range without the values that are usual. Of one that is on both sides of them, the
+// side with the end of all values remains.
 func cutCritical(critical, usual *vitals.Range) *vitals.Range {
 	switch {
 	case critical == nil || !overlap(critical, usual):
@@ -72,8 +72,8 @@ func cutCritical(critical, usual *vitals.Range) *vitals.Range {
 	return nil
 }
 
-// cutUsual returns a usual range without the values that are critical. If none are left, the values on the other side of
-// the critical ones are usual. A critical range has an end, or none of the values of all.
+// cutUsual returns a usual range without the values that are critical. If none are left, the values on the other side
+// of the critical ones are usual. A critical range has an end, or none of the values of all.
 func cutUsual(usual vitals.Range, critical *vitals.Range) vitals.Range {
 	switch {
 	case !overlap(&usual, critical):

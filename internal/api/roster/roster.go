@@ -127,8 +127,8 @@ type Book struct {
 	file    *filewatch.Follower
 }
 
-// Open reads a file, whose ranges are of the signs of limits, and follows its changes until Close. onLoad is called after each change,
-// with the error of a version that cannot be used.
+// Open reads a file, whose ranges are of the signs of limits, and follows its changes until Close. onLoad is called
+// after each change, with the error of a version that cannot be used.
 func Open(path string, limits *vitals.Limits, onLoad func(*Roster, error)) (b *Book, err error) {
 	b = &Book{}
 	b.file, err = filewatch.Follow(filewatch.Options{

@@ -82,7 +82,8 @@ func TestSelects(t *testing.T) {
 			clear(groups)
 		}
 		for _, device := range []string{"ppg-1", "PPG-2", "ppg-3", strings.Repeat("X", vitals.MaxNameBytes)} {
-			for _, match := range []string{"", "ppg", "PPG-", "-2", "bed 1", "ä", "Ä", "xX", "bed 13", strings.Repeat("x", 65)} {
+			for _, match := range []string{"", "ppg", "PPG-", "-2", "bed 1", "ä", "Ä", "xX", "bed 13",
+				strings.Repeat("x", 65)} {
 				for _, group := range []string{"", "ward 3", "Ward 3", "ward"} {
 					has := func(text string) bool {
 						return strings.Contains(strings.ToLower(text), strings.ToLower(match))
@@ -250,7 +251,8 @@ func TestErrors(t *testing.T) {
 		{"[[device]]", "[[subject]]\nusual.P-17.spo2_pct = \"..\"\n[[device]]", "devices.toml:3: usual: unknown sign\n"},
 		{"[[device]]", "[[subject]]\nusual = { P-17 = \"..\" }\n[[device]]", "devices.toml:3: usual: unknown sign\n"},
 		{`label = "Bed 12"`, `critical.glucose_mg_dl = "..3.0"`,
-			"devices.toml:4: critical.glucose_mg_dl: no value in the range is accepted: the unit is mg/dL, and accepted are 10..1000"},
+			"devices.toml:4: critical.glucose_mg_dl: no value in the range is accepted: the unit is mg/dL, and accepted " +
+				"are 10..1000"},
 		{`label = "Bed 12"`, `usual.body_temperature_c = "97..99.5"`, "usual.body_temperature_c: no value in the range is"},
 		{`label = "Bed 12"`, `critical.spo2_pct = ".."`, "devices.toml:4: critical.spo2_pct: the range has no end"},
 		{"[[device]]", "[[group]]\nlabel = \"w\"\n[[device]]", "devices.toml:3: label: unknown key\n"},

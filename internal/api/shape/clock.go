@@ -37,8 +37,8 @@ type format struct {
 	leastDigits, mostDigits int
 }
 
-// NewInstants returns the Clock of the format instant. zone is that of times without an offset from UTC; without it they
-// are [vitals.ErrTimeZone].
+// NewInstants returns the Clock of the format instant. zone is that of times without an offset from UTC; without it
+// they are [vitals.ErrTimeZone].
 func NewInstants(zone string) (*Clock, error) { return newClock(nil, zone, "", nil) }
 
 // maxTimeBytes bounds a text that is parsed as a time.
@@ -118,7 +118,8 @@ func (c *Clock) known(offset vitals.UTCOffset) vitals.UTCOffset {
 }
 
 // Local returns the instant of a local time in the Clock's zone, or false if there is no such date or time of day.
-func (c *Clock) Local(year, month, day, hour, minute, second int) (unixMs int64, offset vitals.UTCOffset, ok bool, err error) {
+func (c *Clock) Local(year, month, day, hour, minute, second int) (unixMs int64, offset vitals.UTCOffset,
+	ok bool, err error) {
 	return c.instant(&wall{year: year, month: month, day: day, hour: hour, minute: minute, second: second})
 }
 
@@ -161,7 +162,8 @@ func (s *scanner) fraction() (ms int) {
 func (s *scanner) one(texts []string) (found int) {
 	found = -1
 	for i, t := range texts {
-		if len(s.rest) >= len(t) && strings.EqualFold(string(s.rest[:len(t)]), t) && (found < 0 || len(t) > len(texts[found])) {
+		if len(s.rest) >= len(t) && strings.EqualFold(string(s.rest[:len(t)]), t) &&
+			(found < 0 || len(t) > len(texts[found])) {
 			found = i
 		}
 	}
@@ -266,7 +268,8 @@ const (
 
 var (
 	weekdays = []string{"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"}
-	months   = []string{"January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"}
+	months   = []string{"January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+		"November", "December"}
 )
 
 func short(names []string) (cut []string) {
@@ -306,7 +309,8 @@ func directives(monthNames []string) map[byte]directive {
 			}
 		}},
 		'm': two("m", func(w *wall) *int { return &w.month }), 'd': two("d", day), 'e': two("d", day),
-		'B': month(long), 'b': month(abbreviated), 'h': month(abbreviated), 'A': weekday(weekdays), 'a': weekday(short(weekdays)),
+		'B': month(long), 'b': month(abbreviated), 'h': month(abbreviated), 'A': weekday(weekdays),
+		'a': weekday(short(weekdays)),
 		'H': two("H", hour), 'k': two("H", hour), 'I': two("I", hour), 'l': two("I", hour),
 		'M': two("M", func(w *wall) *int { return &w.minute }), 'S': two("S", func(w *wall) *int { return &w.second }),
 		'f': {sets: "f", take: func(s *scanner, w *wall) { w.ms = s.fraction() }},
@@ -317,7 +321,8 @@ func directives(monthNames []string) map[byte]directive {
 
 var expanded = strings.NewReplacer("%F", "%Y-%m-%d", "%T", "%H:%M:%S", "%R", "%H:%M", "%D", "%m/%d/%y", "%%", "%%")
 
-// parsePattern returns the format of a pattern in the letters of strftime. zoned means that times have a zone without it.
+// parsePattern returns the format of a pattern in the letters of strftime. zoned means that times have a zone without
+// it.
 func parsePattern(pattern string, monthNames []string, zoned bool) (f format, err error) {
 	known, f := directives(monthNames), format{names: pattern}
 	digitsOnly := f.literals() == ""
@@ -367,7 +372,8 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 				break
 			}
 			least := 1
-			if d.width == 4 || len(text) > 1 && text[0] == '%' && (known[text[1]].width > 0 || text[1] == 'f' || text[1] == 'y') {
+			if d.width == 4 || len(text) > 1 && text[0] == '%' && (known[text[1]].width > 0 || text[1] == 'f' ||
+				text[1] == 'y') {
 				least = d.width // a number that is followed by another one
 			}
 			f.leastDigits, f.mostDigits = f.leastDigits+least, f.mostDigits+d.width
@@ -404,7 +410,8 @@ var ErrNoZone = errors.New("has no %z: give a zone such as Europe/Berlin")
 
 // checkPattern returns an error unless a pattern that sets these says which instant a text is.
 func checkPattern(set map[string]bool, zoned bool) error {
-	for _, part := range []struct{ sets, name string }{{"Y", "year, such as %Y"}, {"m", "month, such as %m"}, {"d", "day, such as %d"}, {"M", "minute, such as %M"}} {
+	for _, part := range []struct{ sets, name string }{{"Y", "year, such as %Y"}, {"m", "month, such as %m"},
+		{"d", "day, such as %d"}, {"M", "minute, such as %M"}} {
 		if !set[part.sets] {
 			return errors.New("has no " + part.name)
 		}
@@ -487,7 +494,8 @@ func contradict(a, b format) bool {
 		return false
 	}
 	sameYear := strings.IndexByte(a.order, 'Y') == strings.IndexByte(b.order, 'Y')
-	return sameYear || strings.Contains(a.order+b.order, "y") && strings.Contains(a.names, "%") && strings.Contains(b.names, "%")
+	return sameYear || strings.Contains(a.order+b.order, "y") && strings.Contains(a.names, "%") &&
+		strings.Contains(b.names, "%")
 }
 
 // literals returns the text of a pattern without its directives.

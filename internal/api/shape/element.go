@@ -5,8 +5,8 @@ import (
 	"regexp"
 )
 
-// An Attribute is a place of XML: an attribute of a record's element, or of a child that has a text in another attribute.
-// Names have no prefix.
+// An Attribute is a place of XML: an attribute of a record's element, or of a child that has a text in another
+// attribute. Names have no prefix.
 type Attribute struct {
 	Child, Key, Is string // the child and what it has; "" means the element itself
 	Name           string

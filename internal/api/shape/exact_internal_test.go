@@ -48,7 +48,8 @@ func TestFactors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := Sign{Definition: &vitals.Definition{Decimals: rapid.IntRange(0, vitals.MaxDecimals).Draw(t, "decimals")}, factor: &f}
+		s := Sign{Definition: &vitals.Definition{Decimals: rapid.IntRange(0, vitals.MaxDecimals).Draw(t, "decimals")},
+			factor: &f}
 		a, _ := new(big.Rat).SetString(digits)
 		b, _ := new(big.Rat).SetString(factor)
 		got, _, err := s.value([]byte(digits))

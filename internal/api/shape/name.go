@@ -12,9 +12,9 @@ var (
 	errEmptyPart = errors.New("a part is empty")
 )
 
-// Name returns the name of a text, which is UTF-8. A text that is a name and does not begin with a colon stays as it is.
-// Any other becomes a colon and the text, in which each byte that no name may have, and each colon, is a colon and two
-// hexadecimal digits in upper case. So two texts never give one name: what begins with a colon can be read back.
+// Name returns the name of a text, which is UTF-8. A text that is a name and does not begin with a colon stays as it
+// is. Any other becomes a colon and the text, in which each byte that no name may have, and each colon, is a colon and
+// two hexadecimal digits in upper case. So two texts never give one name: what begins with a colon can be read back.
 func Name(text []byte) (vitals.Name, error) {
 	if len(text) == 0 || text[0] != ':' {
 		if name, err := vitals.ParseName(text); err == nil || len(text) == 0 {
@@ -49,7 +49,8 @@ func parseEscaped(text []byte) (vitals.Name, error) {
 
 // isNameByte reports whether names may have a byte.
 func isNameByte(c byte) bool {
-	return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == ':' || c == '-'
+	return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' ||
+		c == ':' || c == '-'
 }
 
 const upperHex = "0123456789ABCDEF"

@@ -37,7 +37,8 @@ func parseDecimal(text []byte) (d decimal, err error) {
 	mantissa := text
 	if i := bytes.IndexAny(text, "eE"); i >= 0 {
 		mantissa = text[:i]
-		if d.exponent, err = strconv.Atoi(string(text[i+1:])); err != nil || d.exponent < -maxExponent || d.exponent > maxExponent {
+		if d.exponent, err = strconv.Atoi(string(text[i+1:])); err != nil || d.exponent < -maxExponent ||
+			d.exponent > maxExponent {
 			return d, errLong
 		}
 	}
@@ -119,10 +120,12 @@ var exactUnits = map[[2]string]decimal{
 	{"cm", "m"}: {big.NewInt(1), -2}, {"m", "cm"}: {big.NewInt(1), 2},
 	{"Pa", "kPa"}: {big.NewInt(1), -3}, {"hPa", "kPa"}: {big.NewInt(1), -1},
 	{"1", "%"}: {big.NewInt(1), 2}, {"/s", "/min"}: {big.NewInt(60), 0}, {"Hz", "/min"}: {big.NewInt(60), 0},
-	{"mg/L", "mg/dL"}: {big.NewInt(1), -1}, {"g/L", "mg/dL"}: {big.NewInt(1), 2}, {"umol/L", "mmol/L"}: {big.NewInt(1), -3},
+	{"mg/L", "mg/dL"}: {big.NewInt(1), -1}, {"g/L", "mg/dL"}: {big.NewInt(1), 2},
+	{"umol/L", "mmol/L"}: {big.NewInt(1), -3},
 }
 
-// roundedUnits has the conversions from one unit (UCUM) to another whose results need to be rounded. A pound has exactly
+// roundedUnits has the conversions from one unit (UCUM) to another whose results need to be rounded. A pound has
+// exactly
 // 0.45359237 kg, an inch 0.0254 m, and a conventional millimetre of mercury 133.322387415 Pa (NIST SP 811, appendix B).
 var roundedUnits = map[[2]string]conversion{
 	{"[degF]", "Cel"}:    {big.NewRat(32, 1), big.NewRat(5, 9)},

@@ -194,7 +194,8 @@ func (t *Table) Compile(opt Options) (*Shape, error) {
 	return s, cmp.Or(c.err, s.CheckPlaces(func(a, b string) bool { return a == b }))
 }
 
-// CheckPlaces returns an error if one value would be stored under two signs. same reports whether two places are the same.
+// CheckPlaces returns an error if one value would be stored under two signs. same reports whether two places are the
+// same.
 func (s *Shape) CheckPlaces(same func(a, b string) bool) error {
 	for i := range s.Signs {
 		for j := range s.Signs[:i] {
@@ -342,7 +343,8 @@ func (t *Table) timed(c *compiler) error {
 		case at == Characteristic && !c.opt.Stamped:
 			return bad("time", "%s has no time stamp", strings.ToUpper(t.Characteristic))
 		case at == Characteristic && t.Zone == "":
-			return bad("zone", "missing: time stamps of characteristics have none; give a name such as Europe/Berlin, or an offset such as +01:00")
+			return bad("zone",
+				"missing: time stamps of characteristics have none; give a name such as Europe/Berlin, or an offset such as +01:00")
 		case at == Characteristic:
 			stamped = true
 			c.shape.times = append(c.shape.times, when{fixed: at})
@@ -366,7 +368,8 @@ func (t *SignTable) compile(field string, c *compiler) (s Sign, err error) {
 	signs := c.opt.Table.Signs
 	number, known := signs.Named(field)
 	if !known || signs.Of(number).Retired {
-		return s, errors.New("no such sign: it is neither built in nor defined by --signs" + tomlfile.Nearest(field, fieldsOf(signs)))
+		return s, errors.New("no such sign: it is neither built in nor defined by --signs" +
+			tomlfile.Nearest(field, fieldsOf(signs)))
 	}
 	number = c.opt.Table.Stored(number)
 	d := signs.Of(number)
@@ -405,7 +408,8 @@ func (t *SignTable) ofPart(s *Sign, unitsOf func(string) ([]string, error)) erro
 		return ok && t.Round
 	}
 	if !slices.Contains(units, s.Definition.Unit) && !slices.ContainsFunc(units, converted) {
-		return fmt.Errorf("at: this part is in %s, the sign in %s, and values are not converted: define an own sign", strings.Join(units, " or "), s.Definition.Unit)
+		return fmt.Errorf("at: this part is in %s, the sign in %s, and values are not converted: define an own sign",
+			strings.Join(units, " or "), s.Definition.Unit)
 	}
 	return nil
 }
@@ -431,9 +435,11 @@ func (t *SignTable) scale(s *Sign) error {
 		case known && t.Round:
 			conversion = converted
 		case known:
-			return fmt.Errorf("unit: a value in %s has no exact decimal in %s: add round = true, or define an own sign in %s", t.Unit, s.Definition.Unit, t.Unit)
+			return fmt.Errorf("unit: a value in %s has no exact decimal in %s: add round = true, or define an own sign in %s",
+				t.Unit, s.Definition.Unit, t.Unit)
 		default:
-			return fmt.Errorf("unit: a value in %s has no exact decimal in %s: define an own sign in %s", t.Unit, s.Definition.Unit, t.Unit)
+			return fmt.Errorf("unit: a value in %s has no exact decimal in %s: define an own sign in %s", t.Unit,
+				s.Definition.Unit, t.Unit)
 		}
 	}
 	if t.Round {
@@ -518,7 +524,8 @@ func (s *Shape) Origin(cells Cells, known vitals.Origin, r *vitals.Reading) (fie
 }
 
 // nameAt returns the name of the first of several texts that is there.
-func (s *Shape) nameAt(cells Cells, of []text, known vitals.Name, listed map[string]vitals.Name) (name vitals.Name, err error) {
+func (s *Shape) nameAt(cells Cells, of []text, known vitals.Name, listed map[string]vitals.Name) (name vitals.Name,
+	err error) {
 	for i := range of {
 		if name, err = of[i].name(cells, listed); err != nil {
 			return name, err
@@ -743,7 +750,8 @@ func (s *Sign) value(digits []byte) (v vitals.Value, rounded bool, err error) {
 	return v, false, err
 }
 
-// Part returns the value of the number mantissa × 10^exponent in a unit, or false if it is not converted to the sign's.
+// Part returns the value of the number mantissa × 10^exponent in a unit, or false if it is not converted to the
+// sign's.
 func (s *Sign) Part(mantissa, exponent int, unit string) (v vitals.Value, rounded, ok bool, err error) {
 	text := fmt.Appendf(nil, "%de%d", mantissa, exponent)
 	c, known := roundedUnits[[2]string{unit, s.Definition.Unit}]

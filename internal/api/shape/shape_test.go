@@ -58,7 +58,8 @@ func (c *testCase) read(t *testing.T, signs *vitals.Signs) string {
 	field := "own_" + fmt.Sprint(c.Decimals)
 	switch c.Kind {
 	case "time":
-		table.Time, table.TimeFormat, table.Zone, table.Ambiguous, table.Months = at, list(c.Formats), c.Zone, c.Ambiguous, c.Months
+		table.Time, table.TimeFormat, table.Zone, table.Ambiguous, table.Months = at, list(c.Formats), c.Zone,
+			c.Ambiguous, c.Months
 	case "number":
 		if c.Unit == "" {
 			sign.Factor = (*tomlfile.Text)(&c.Factor)
@@ -129,8 +130,10 @@ func signsWith(t *testing.T) *vitals.Signs {
 
 var (
 	patterns = []string{
-		"%d.%m.%Y %H:%M", "%d.%m.%Y - %H:%M", "%m/%d/%Y %I:%M:%S %p", "%I:%M:%S%p %b %d, %Y", "%Y%m%d%H%M%S", "%F %T", "%Y-%m-%d %H:%M:%S.%f",
-		"%d/%m/%y %R", "%a, %d %b %Y %H:%M:%S %z", "%A %e %B %Y %k:%M", "%Y-%m-%dT%H:%M:%S%z", "%H:%M %d-%h-%Y", "%l:%M %p, %m/%d/%y",
+		"%d.%m.%Y %H:%M", "%d.%m.%Y - %H:%M", "%m/%d/%Y %I:%M:%S %p", "%I:%M:%S%p %b %d, %Y", "%Y%m%d%H%M%S", "%F %T",
+		"%Y-%m-%d %H:%M:%S.%f",
+		"%d/%m/%y %R", "%a, %d %b %Y %H:%M:%S %z", "%A %e %B %Y %k:%M", "%Y-%m-%dT%H:%M:%S%z", "%H:%M %d-%h-%Y",
+		"%l:%M %p, %m/%d/%y",
 	}
 	german = []string{"Jan", "Feb", "Mrz", "Apr", "Mai", "Jun", "Jul", "Aug", "Sep", "Okt", "Nov", "Dez"}
 	zones  = []string{"Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Apia", "UTC"}
@@ -138,8 +141,10 @@ var (
 
 // goLayout returns a layout of package time for a pattern.
 func goLayout(pattern string) string {
-	return strings.NewReplacer("%Y", "2006", "%y", "06", "%m", "01", "%d", "02", "%e", "2", "%B", "January", "%b", "Jan", "%h", "Jan", "%A", "Monday",
-		"%a", "Mon", "%H", "15", "%k", "15", "%I", "03", "%l", "3", "%M", "04", "%S", "05", "%f", "000000", "%p", "PM", "%z", "-0700", "%F", "2006-01-02",
+	return strings.NewReplacer("%Y", "2006", "%y", "06", "%m", "01", "%d", "02", "%e", "2", "%B", "January", "%b", "Jan",
+		"%h", "Jan", "%A", "Monday",
+		"%a", "Mon", "%H", "15", "%k", "15", "%I", "03", "%l", "3", "%M", "04", "%S", "05", "%f", "000000", "%p", "PM", "%z",
+		"-0700", "%F", "2006-01-02",
 		"%T", "15:04:05", "%R", "15:04").Replace(pattern)
 }
 
@@ -149,20 +154,25 @@ func randomTime(r *rand.Rand) testCase {
 	if c.Zone == "" {
 		c.Ambiguous = ""
 	}
-	around := []string{"2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z", "2026-11-01T06:00:00Z", "2026-04-04T15:00:00Z", "2011-12-30T10:00:00Z", "2024-02-29T00:00:00Z", "2026-07-12T11:30:00Z"}
+	around := []string{"2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z", "2026-11-01T06:00:00Z", "2026-04-04T15:00:00Z",
+		"2011-12-30T10:00:00Z", "2024-02-29T00:00:00Z", "2026-07-12T11:30:00Z"}
 	at, _ := time.Parse(time.RFC3339, pick(r, around...))
-	at = at.Add(time.Duration(r.Int64N(int64(8*time.Hour))) - 4*time.Hour).Round(pick(r, time.Minute, time.Second, time.Microsecond))
+	at = at.Add(time.Duration(r.Int64N(int64(8*time.Hour))) - 4*time.Hour).
+		Round(pick(r, time.Minute, time.Second, time.Microsecond))
 	if zone, err := time.LoadLocation(c.Zone); err == nil {
 		at = at.In(zone)
 	}
 	switch r.IntN(3) {
 	case 0:
 		c.Formats = []string{"instant"}
-		c.Text = at.Format("2006-01-02") + pick(r, "T", " ", "t", "\u202f", "  ", "_") + at.Format(pick(r, "15:04:05.999999", "15:04", "15:04:05", "15:04:05,000", "3:04")) +
-			pick(r, "", "Z", at.Format("-07:00"), at.Format("-0700"), at.Format("-07"), " +0200", "-00:00", "+24:00", " UTC", " CET")
+		c.Text = at.Format("2006-01-02") + pick(r, "T", " ", "t", "\u202f", "  ", "_") +
+			at.Format(pick(r, "15:04:05.999999", "15:04", "15:04:05", "15:04:05,000", "3:04")) +
+			pick(r, "", "Z", at.Format("-07:00"), at.Format("-0700"), at.Format("-07"), " +0200", "-00:00", "+24:00",
+				" UTC", " CET")
 	case 1:
 		c.Formats = []string{pick(r, "unix_s", "unix_ms")}
-		c.Text = pick(r, fmt.Sprint(at.Unix()), fmt.Sprint(at.UnixMilli()), fmt.Sprintf("%d.%d", at.Unix(), r.IntN(100_000)), fmt.Sprintf("-%d.%03d", r.IntN(99), r.IntN(999)), "0123", "1.5e9", "noon")
+		c.Text = pick(r, fmt.Sprint(at.Unix()), fmt.Sprint(at.UnixMilli()), fmt.Sprintf("%d.%d", at.Unix(), r.IntN(100_000)),
+			fmt.Sprintf("-%d.%03d", r.IntN(99), r.IntN(999)), "0123", "1.5e9", "noon")
 	default:
 		form := pick(r, patterns...)
 		if !strings.Contains(form, "%z") && c.Zone == "" {
@@ -194,7 +204,8 @@ func randomTime(r *rand.Rand) testCase {
 }
 
 func randomNumber(r *rand.Rand) testCase {
-	c := testCase{Kind: "number", Minus: "0", Factor: pick(r, "1", "100", "0.1", "0.001", "2.5"), Round: r.IntN(2) == 0, Decimals: r.IntN(4), Suffix: pick(r, "", "", "mmHg")}
+	c := testCase{Kind: "number", Minus: "0", Factor: pick(r, "1", "100", "0.1", "0.001", "2.5"), Round: r.IntN(2) == 0,
+		Decimals: r.IntN(4), Suffix: pick(r, "", "", "mmHg")}
 	switch r.IntN(4) {
 	case 0:
 		c.Unit, c.Minus, c.Factor, c.Round, c.Decimals = "[degF]", "32", "5/9", true, 2
@@ -203,8 +214,10 @@ func randomNumber(r *rand.Rand) testCase {
 	case 2:
 		c.Unit, c.Minus, c.Factor, c.Round, c.Decimals = "kPa", "0", "1000000000000/133322387415", true, 1
 	}
-	c.Text = pick(r, fmt.Sprintf("%d", r.IntN(300)), fmt.Sprintf("%d.%d5", r.IntN(300), r.IntN(10)), fmt.Sprintf("%d.%d", r.IntN(300), r.IntN(100_000)),
-		fmt.Sprintf("-%d.5", r.IntN(9)), fmt.Sprintf("%de%d", r.IntN(100), r.IntN(12)-6), "2147483647", "1e12", "07", "+5", "1,5", ".5", "x", "") + pick(r, "", " ", "\u00a0") + c.Suffix + pick(r, "", "", "", "x")
+	c.Text = pick(r, fmt.Sprintf("%d", r.IntN(300)), fmt.Sprintf("%d.%d5", r.IntN(300), r.IntN(10)),
+		fmt.Sprintf("%d.%d", r.IntN(300), r.IntN(100_000)),
+		fmt.Sprintf("-%d.5", r.IntN(9)), fmt.Sprintf("%de%d", r.IntN(100), r.IntN(12)-6), "2147483647", "1e12", "07", "+5",
+		"1,5", ".5", "x", "") + pick(r, "", " ", "\u00a0") + c.Suffix + pick(r, "", "", "", "x")
 	return c
 }
 
@@ -269,8 +282,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestNamesDiffer compares the names of all short texts of some letters, and of what they are escaped to: no two are the
-// same. A text that is a name stays, unless it begins with a colon.
+// TestNamesDiffer compares the names of all short texts of some letters, and of what they are escaped to: no two are
+// the same. A text that is a name stays, unless it begins with a colon.
 func TestNamesDiffer(t *testing.T) {
 	texts := []string{""}
 	for i := 0; i < len(texts); i++ {
@@ -300,8 +313,10 @@ func TestNamesDiffer(t *testing.T) {
 		texts = append(texts, names...)
 	}
 	for text, want := range map[string]string{
-		"4C:33:A6:60:3C:79": "4C:33:A6:60:3C:79", "aa:bb:cc:dd:ee:ff": "aa:bb:cc:dd:ee:ff", "AA:BB:CC:DD:EE:FF": "AA:BB:CC:DD:EE:FF",
-		"00:22:09:5B:0C:3F": "00:22:09:5B:0C:3F", "ward:7": "ward:7", "ward:12": "ward:12", "bed:01": "bed:01", "bed:207": "bed:207", "a:": "a:",
+		"4C:33:A6:60:3C:79": "4C:33:A6:60:3C:79", "aa:bb:cc:dd:ee:ff": "aa:bb:cc:dd:ee:ff",
+		"AA:BB:CC:DD:EE:FF": "AA:BB:CC:DD:EE:FF",
+		"00:22:09:5B:0C:3F": "00:22:09:5B:0C:3F", "ward:7": "ward:7", "ward:12": "ward:12", "bed:01": "bed:01",
+		"bed:207": "bed:207", "a:": "a:",
 		"bed 7": ":bed:207", ":bed:207": "::3Abed:3A207", "Zoë": ":Zo:C3:AB", "a/b": ":a:2Fb", ":": "::3A",
 	} {
 		if got, err := shape.Name([]byte(text)); err != nil || got.String() != want {

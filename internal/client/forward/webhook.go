@@ -3,8 +3,8 @@
 // # Promise
 //
 // [Webhook.Send] returns nil only after the receiver has accepted a message. Messages are sent one after the other, so
-// they are accepted in the order in which they are given. A message has the same id at each attempt. Another process that
-// sends the same changes after the same cursor gives them the same id, too.
+// they are accepted in the order in which they are given. A message has the same id at each attempt. Another process
+// that sends the same changes after the same cursor gives them the same id, too.
 //
 // # Not here
 //
@@ -201,7 +201,8 @@ func (w *Webhook) attempt(ctx context.Context, id string, body []byte) (wait tim
 	case status == http.StatusGone:
 		return 0, ErrGone
 	default:
-		return retryAfter(resp.Header.Get("Retry-After")), fmt.Errorf("the receiver answers %d %s", status, http.StatusText(status))
+		return retryAfter(resp.Header.Get("Retry-After")), fmt.Errorf("the receiver answers %d %s", status,
+			http.StatusText(status))
 	}
 }
 
@@ -236,7 +237,8 @@ func failure(err error) error {
 	}
 }
 
-// sign returns the signatures with each key, as Standard Webhooks has them: HMAC-SHA256 of the id, the time and the body.
+// sign returns the signatures with each key, as Standard Webhooks has them: HMAC-SHA256 of the id, the time and the
+// body.
 func sign(keys [][]byte, id, seconds string, body []byte) string {
 	var all []string
 	for _, key := range keys {
@@ -262,7 +264,8 @@ func (w *Webhook) keys() (keys [][]byte, err error) {
 		encoded, ok := strings.CutPrefix(line, "whsec_")
 		key, err := base64.StdEncoding.DecodeString(encoded)
 		if !ok || err != nil || len(key) < minKeyBytes || len(key) > maxKeyBytes {
-			return nil, fmt.Errorf("read secrets: %s: a line is not whsec_ and %d to %d bytes in base64", w.secretsFile, minKeyBytes, maxKeyBytes)
+			return nil, fmt.Errorf("read secrets: %s: a line is not whsec_ and %d to %d bytes in base64", w.secretsFile,
+				minKeyBytes, maxKeyBytes)
 		}
 		keys = append(keys, key)
 	}

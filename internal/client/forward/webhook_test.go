@@ -60,7 +60,8 @@ type received struct {
 
 // serve returns a webhook whose receiver calls answer with the number of each request, and what it has received. The
 // webhook does not sleep; waits are its pauses.
-func serve(t *testing.T, secrets string, answer func(n int, w http.ResponseWriter)) (hook *forward.Webhook, got *[]received, waits *[]time.Duration) {
+func serve(t *testing.T, secrets string, answer func(n int, w http.ResponseWriter)) (hook *forward.Webhook,
+	got *[]received, waits *[]time.Duration) {
 	t.Helper()
 	got, waits = new([]received), new([]time.Duration)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -110,14 +111,16 @@ func TestSend(t *testing.T) {
 	}
 	want := `"data":{"changes":[` + one + "," + two + `],"caught_up":false}}`
 	for _, r := range *got {
-		if r.id != (*got)[0].id || r.body != (*got)[0].body || !strings.HasSuffix(r.body, want) || !strings.HasPrefix(r.body, `{"type":"changes","timestamp":"`) {
+		if r.id != (*got)[0].id || r.body != (*got)[0].body || !strings.HasSuffix(r.body, want) ||
+			!strings.HasPrefix(r.body, `{"type":"changes","timestamp":"`) {
 			t.Errorf("request %+v, want the first one again", r)
 		}
 		if all := strings.Fields(r.signature); len(all) != 2 || all[0] == all[1] || !strings.HasPrefix(all[1], "v1,") {
 			t.Errorf("the signatures are %q, want two", all)
 		}
 	}
-	if text := strings.Join(texts, "\n"); len(texts) != 5 || strings.Contains(text, "hook") || !strings.Contains(text, "the receiver answers 302 Found") {
+	if text := strings.Join(texts, "\n"); len(texts) != 5 || strings.Contains(text, "hook") ||
+		!strings.Contains(text, "the receiver answers 302 Found") {
 		t.Errorf("the errors are %q, want five without the URL", texts)
 	}
 	if hook.Delivered() != 2 || hook.Failed() != 5 || hook.Pending() != 0 {
@@ -125,7 +128,8 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// TestID checks that other changes, or another cursor, have another id: the receiver drops what has an id that it knows.
+// TestID checks that other changes, or another cursor, have another id: the receiver drops what has an id that it
+// knows.
 func TestID(t *testing.T) {
 	hook, got, _ := serve(t, secretsFile(t, secret), func(int, http.ResponseWriter) {})
 	for _, m := range []struct{ cursor, text string }{{"a", "1"}, {"b", "1"}, {"a", "2"}, {"a", "1"}} {
@@ -178,12 +182,16 @@ func TestRejected(t *testing.T) {
 	good := secretsFile(t, secret)
 	long := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65))
 	for _, tt := range []struct{ to, secrets string }{
-		{"http://192.0.2.1/private", good}, {"ftp://localhost/private", good}, {"https://user:private@localhost/", good}, {"private", good},
+		{"http://192.0.2.1/private", good}, {"ftp://localhost/private", good}, {"https://user:private@localhost/", good},
+		{"private", good},
 		{"https://localhost/#private", good},
-		{"https://localhost", secretsFile(t)}, {"https://localhost", secretsFile(t, secret, secret, secret)}, {"https://localhost", secretsFile(t, "whsec_private")},
-		{"https://localhost", secretsFile(t, strings.TrimPrefix(secret, "whsec_"))}, {"https://localhost", secretsFile(t, long)}, {"https://localhost", good + "-not"},
+		{"https://localhost", secretsFile(t)}, {"https://localhost", secretsFile(t, secret, secret, secret)},
+		{"https://localhost", secretsFile(t, "whsec_private")},
+		{"https://localhost", secretsFile(t, strings.TrimPrefix(secret, "whsec_"))},
+		{"https://localhost", secretsFile(t, long)}, {"https://localhost", good + "-not"},
 	} {
-		if _, err := forward.NewWebhook(tt.to, tt.secrets, nil); err == nil || strings.Contains(fmt.Sprint(err), "private") || strings.Contains(err.Error(), secret[6:]) {
+		if _, err := forward.NewWebhook(tt.to, tt.secrets, nil); err == nil || strings.Contains(fmt.Sprint(err), "private") ||
+			strings.Contains(err.Error(), secret[6:]) {
 			t.Errorf("%s: %v, want an error without what is private", tt.to, err)
 		}
 	}
@@ -194,8 +202,8 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// TestAnswers sends to receivers that are none of HTTP, or answer oddly: no error has a text of theirs, which may be the
-// message or the path, and a pause is at most an hour.
+// TestAnswers sends to receivers that are none of HTTP, or answer oddly: no error has a text of theirs, which may be
+// the message or the path, and a pause is at most an hour.
 func TestAnswers(t *testing.T) {
 	secrets := secretsFile(t, secret)
 	for answer, want := range map[string]struct {
@@ -205,10 +213,14 @@ func TestAnswers(t *testing.T) {
 		"private\r\n\r\n":                    {"the connection failed, or the answer is not one of HTTP", 0},
 		"":                                   {"the receiver closed the connection without an answer", 0},
 		"HTTP/1.1 200 OK\r\nprivate\r\n\r\n": {"the connection failed, or the answer is not one of HTTP", 0},
-		"HTTP/1.1 302 private\r\nLocation: http://%zz/private\r\nContent-Length: 0\r\n\r\n":                        {"the receiver answers 302 Found", 0},
-		"HTTP/1.1 503 private\r\nRetry-After: 99999999999\r\nContent-Length: 0\r\n\r\n":                            {"the receiver answers 503 Service Unavailable", time.Hour},
-		"HTTP/1.1 503 private\r\nRetry-After: Fri, 31 Dec 2100 23:59:59 GMT\r\nContent-Length: 0\r\n\r\n":          {"the receiver answers 503 Service Unavailable", time.Hour},
-		"HTTP/1.1 503 private\r\nRetry-After: private\r\nContent-Length: 100000\r\nConnection: close\r\n\r\nshort": {"the receiver answers 503 Service Unavailable", 0},
+		"HTTP/1.1 302 private\r\nLocation: http://%zz/private\r\nContent-Length: 0\r\n\r\n": {
+			"the receiver answers 302 Found", 0},
+		"HTTP/1.1 503 private\r\nRetry-After: 99999999999\r\nContent-Length: 0\r\n\r\n": {
+			"the receiver answers 503 Service Unavailable", time.Hour},
+		"HTTP/1.1 503 private\r\nRetry-After: Fri, 31 Dec 2100 23:59:59 GMT\r\nContent-Length: 0\r\n\r\n": {
+			"the receiver answers 503 Service Unavailable", time.Hour},
+		"HTTP/1.1 503 private\r\nRetry-After: private\r\nContent-Length: 100000\r\nConnection: close\r\n\r\nshort": {
+			"the receiver answers 503 Service Unavailable", 0},
 	} {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		try(t, err)
@@ -235,7 +247,8 @@ func TestAnswers(t *testing.T) {
 			cancel()
 		}
 		err = hook.Send(ctx, page("", `"private"`))
-		if !errors.Is(err, context.Canceled) || got != want.text || want.pause > 0 && pause != want.pause || pause > time.Hour {
+		if !errors.Is(err, context.Canceled) || got != want.text || want.pause > 0 && pause != want.pause ||
+			pause > time.Hour {
 			t.Errorf("%q: %q and a pause of %v, want %q and %v", answer, got, pause, want.text, want.pause)
 		}
 		hook.Close()

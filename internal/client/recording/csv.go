@@ -158,7 +158,8 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 		case column != "" && column != byDefault[field], field == timeField:
 			return nil, fmt.Errorf("%w: %q, for %s; %s", ErrNoColumn, column, byDefault[field], describeHeader(header))
 		case field == deviceField && opt.Device.IsZero():
-			return nil, fmt.Errorf("%w: %q, and no device was given for the whole file; %s", ErrNoColumn, column, describeHeader(header))
+			return nil, fmt.Errorf("%w: %q, and no device was given for the whole file; %s", ErrNoColumn, column,
+				describeHeader(header))
 		}
 	}
 	if slices.Max(c.columns[firstSign:]) < 0 {
@@ -330,9 +331,9 @@ func (c *csvReader) when(row []string, r *vitals.Reading) *RowError {
 	return nil
 }
 
-// time parses a time as the API has it, or in other spellings. The offset after a blank, as pandas and DuckDB write it, is
-// that of the program and may be that of its machine, so that the time has none. local means that the text has no offset,
-// and is in the zone of the options.
+// time parses a time as the API has it, or in other spellings. The offset after a blank, as pandas and DuckDB write it,
+// is that of the program and may be that of its machine, so that the time has none. local means that the text has no
+// offset, and is in the zone of the options.
 func (c *csvReader) time(text string) (unixMs int64, offset vitals.UTCOffset, local bool, err error) {
 	parse := vitals.ParseTime[string]
 	if c.opt.shifted {

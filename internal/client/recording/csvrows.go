@@ -35,8 +35,8 @@ func newCSVRows(file io.Reader, lines int, opt Options) csvRows {
 	return c
 }
 
-// read returns the cells of a row and the line on which it starts, and keeps its text. A *csv.ParseError is about this row
-// only; any other error is permanent.
+// read returns the cells of a row and the line on which it starts, and keeps its text. A *csv.ParseError is about this
+// row only; any other error is permanent.
 func (c *csvRows) read() (row []string, line int, err error) {
 	c.skipEmptyLines()
 	c.bound.allow(maxRowBytes, errLongRow)

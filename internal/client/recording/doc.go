@@ -1,5 +1,5 @@
-// Package recording reads files of readings: CSV with columns of any name, NDJSON as Pulsegate exports it, and other CSV,
-// NDJSON, JSON and XML as shapes describe them. Documents may be of any size: they are read as streams.
+// Package recording reads files of readings: CSV with columns of any name, NDJSON as Pulsegate exports it, and other
+// CSV, NDJSON, JSON and XML as shapes describe them. Documents may be of any size: they are read as streams.
 //
 // # Promise
 //

@@ -33,8 +33,8 @@ func decoded(file io.Reader) (text *bufio.Reader, encoding string) {
 // noUTF8 is a byte that no text in UTF-8 has.
 const noUTF8 = 0xff
 
-// A utf16Reader is the UTF-8 of a text in UTF-16. A half of a pair that stands alone becomes noUTF8, so that its cell is
-// rejected.
+// A utf16Reader is the UTF-8 of a text in UTF-16. A half of a pair that stands alone becomes noUTF8, so that its cell
+// is rejected.
 type utf16Reader struct {
 	in    *bufio.Reader
 	order binary.ByteOrder
@@ -109,9 +109,10 @@ func IsZip(file io.ReaderAt) bool {
 	return string(start[:n]) == "PK\x03\x04"
 }
 
-// OpenMember opens the file of a zip that has a name, in whichever folder, or without a name the only one that has one of
-// several endings. It also returns its name. Its errors have no names of files, which may be those of persons.
-func OpenMember(file io.ReaderAt, size int64, name string, endings []string) (content io.ReadCloser, found string, err error) {
+// OpenMember opens the file of a zip that has a name, in whichever folder, or without a name the only one that has one
+// of several endings. It also returns its name. Its errors have no names of files, which may be those of persons.
+func OpenMember(file io.ReaderAt, size int64, name string, endings []string) (content io.ReadCloser,
+	found string, err error) {
 	z, err := zip.NewReader(file, size)
 	if err != nil {
 		return nil, "", fmt.Errorf("open zip: %w", err)

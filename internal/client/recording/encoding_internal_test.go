@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestUTF16Halves reads halves of pairs that stand alone. Each becomes a byte that no text in UTF-8 has, and takes nothing with it.
+// TestUTF16Halves reads halves of pairs that stand alone. Each becomes a byte that no text in UTF-8 has, and takes
+// nothing with it.
 func TestUTF16Halves(t *testing.T) {
 	for _, tt := range []struct {
 		units []uint16

@@ -69,7 +69,8 @@ func New(file io.Reader, format string, opt Options) (Reader, error) {
 // NewShifted is like [New], but shifts all times so that the newest one becomes
 // newestUnixMs, and rejects integers that look like seconds. It first reads the whole file, and calls visit, which may
 // be nil, with the file's time of each reading.
-func NewShifted(file io.ReadSeeker, format string, opt Options, newestUnixMs int64, visit func(unixMs int64)) (Reader, error) {
+func NewShifted(file io.ReadSeeker, format string, opt Options, newestUnixMs int64, visit func(unixMs int64)) (Reader,
+	error) {
 	opt.shifted = true
 	reader, err := New(file, format, opt)
 	if err != nil {

@@ -29,10 +29,17 @@ const maxFuzzBytes = 8 << 10
 // the shift is missing, and when 62.55 is read as 62.5.
 func FuzzCSV(f *testing.F) {
 	f.Add([]byte("time,device,gateway,heart_rate_bpm\n1767323045000,d,g,61.55\n"), "", "", int64(0))
-	f.Add([]byte("\ufefftime, HR ,O2\r\n2026-01-02T03:04:05.6789+01:00,\" 6.15e1\",0\r\n,1,1\n1,x,1\n1,61.555,\n1\n2,,97\n"), "heart_rate_bpm=HR,spo2_pct=O2", "bed-7", int64(1000))
-	f.Add([]byte("time,device,utc_offset_minutes,spo2_pct\n1,d,-210,97\n1,d,1440,97\n2026-01-02T03:04:05+01:00,d,60,97\n2026-01-02T03:04:05+01:00,d,61,97\n"), "", "", int64(0))
-	f.Add([]byte("device,time,utc_offset_minutes,spo2_pct\nd,2026-11-21 10:00:00.123456+00:00,120.0,97\nd,2026-11-21 10:00+00,,97\nd,2026-11-21 12:00:00 +0200,120,97\n"), "", "", int64(0))
-	f.Add([]byte("device,time,spo2_pct\nd,\"2026-01-02T03:04:05,5+00:00\",97\nd,2026-01-02T03:04:05."+strings.Repeat("1", 50)+"+00:00,97\nd,\"2026-01-02 03:04:05,5 +01\",97\n"), "", "", int64(0))
+	f.Add([]byte(
+		"\ufefftime, HR ,O2\r\n2026-01-02T03:04:05.6789+01:00,\" 6.15e1\",0\r\n,1,1\n1,x,1\n1,61.555,\n1\n2,,97\n"),
+		"heart_rate_bpm=HR,spo2_pct=O2", "bed-7", int64(1000))
+	f.Add([]byte(
+		"time,device,utc_offset_minutes,spo2_pct\n1,d,-210,97\n1,d,1440,97\n2026-01-02T03:04:05+01:00,d,60,97\n"+
+			"2026-01-02T03:04:05+01:00,d,61,97\n"), "", "", int64(0))
+	f.Add([]byte(
+		"device,time,utc_offset_minutes,spo2_pct\nd,2026-11-21 10:00:00.123456+00:00,120.0,97\nd,2026-11-21 10:00+00,,97\n"+
+			"d,2026-11-21 12:00:00 +0200,120,97\n"), "", "", int64(0))
+	f.Add([]byte("device,time,spo2_pct\nd,\"2026-01-02T03:04:05,5+00:00\",97\nd,2026-01-02T03:04:05."+strings.Repeat("1",
+		50)+"+00:00,97\nd,\"2026-01-02 03:04:05,5 +01\",97\n"), "", "", int64(0))
 	f.Add([]byte("\ufeff\"time\",\"heart_rate_bpm\",\"spo2_pct\",,\r\n\"1\",\"60\",\"null\",,\r\n"), "", "d", int64(0))
 	f.Add([]byte("time,heart_rate_bpm\n1,\"6\n1\",\n1,\"6\"1\n"), "", "d", int64(-1))
 	f.Fuzz(func(t *testing.T, file []byte, mapping, device string, shiftMs int64) {
@@ -60,13 +67,15 @@ func FuzzCSV(f *testing.F) {
 				checkValue(t, line, s, model.cell(row, column(vitals.BuiltIn(s).Field)), got)
 			}
 			_, hasOffsets := model.columns[column("utc_offset_minutes")]
-			checkTime(t, line, model.cell(row, column("time")), model.cell(row, column("utc_offset_minutes")), hasOffsets, shiftMs, got)
+			checkTime(t, line, model.cell(row, column("time")), model.cell(row, column("utc_offset_minutes")), hasOffsets,
+				shiftMs, got)
 			wantDevice := model.cell(row, column("device"))
 			if wantDevice == "" {
 				wantDevice = opt.Device.String()
 			}
 			if got.Device.String() != wantDevice || got.Gateway.String() != model.cell(row, column("gateway")) {
-				t.Errorf("line %d: device %q by %q, want %q by %q", line, got.Device, got.Gateway, wantDevice, model.cell(row, column("gateway")))
+				t.Errorf("line %d: device %q by %q, want %q by %q", line, got.Device, got.Gateway, wantDevice,
+					model.cell(row, column("gateway")))
 			}
 		})
 		if n := r.Counts().Rows; n != model.count {
@@ -79,10 +88,15 @@ func FuzzCSV(f *testing.F) {
 //
 // Seen to fail when the shift is missing, and when an unknown member is ignored.
 func FuzzNDJSON(f *testing.F) {
-	f.Add([]byte(`{"device":"d","time":1,"utc_offset_minutes":-210,"spo2_pct":97}`+"\n"+`{"device":"d","time":"2026-01-02T03:04:05+01:00","utc_offset_minutes":60,"spo2_pct":97}`), "", int64(0))
-	f.Add([]byte(`{"device":"d","time":1767323045000,"heart_rate_bpm":61.55,"received":1,"flags":["x"]}`+"\n\n{\n"), "", int64(0))
-	f.Add([]byte(`{"time":"2026-01-02T03:04:05.6789Z","spo2_pct":9.75e1,"heart_rate_bpm":0.0,"gateway":"g"}`+"\r\n"+`{"time":1,"sp02_pct":9,"spo2_pct":97}`), "bed-7", int64(1000))
-	f.Add([]byte(`{"devic\u0065":"d","time":1,"spo2_pct":97}`+"\n"+`[]`+"\n"+`{"device":"d","device":"e"}{}`), "d", int64(-1))
+	f.Add([]byte(
+		`{"device":"d","time":1,"utc_offset_minutes":-210,"spo2_pct":97}`+"\n"+`{"device":"d",`+
+			`"time":"2026-01-02T03:04:05+01:00","utc_offset_minutes":60,"spo2_pct":97}`), "", int64(0))
+	f.Add([]byte(`{"device":"d","time":1767323045000,"heart_rate_bpm":61.55,"received":1,"flags":["x"]}`+"\n\n{\n"),
+		"", int64(0))
+	f.Add([]byte(
+		`{"time":"2026-01-02T03:04:05.6789Z","spo2_pct":9.75e1,"heart_rate_bpm":0.0,"gateway":"g"}`+"\r\n"+`{"time":1,"sp02_pct":9,"spo2_pct":97}`), "bed-7", int64(1000))
+	f.Add([]byte(`{"devic\u0065":"d","time":1,"spo2_pct":97}`+"\n"+`[]`+"\n"+`{"device":"d","device":"e"}{}`),
+		"d", int64(-1))
 	f.Fuzz(func(t *testing.T, file []byte, device string, shiftMs int64) {
 		if len(file) > maxFuzzBytes || bytes.Contains(file, []byte(`{"rejected":`)) { // see TestRejected
 			return
@@ -163,7 +177,8 @@ func checkReader(t *testing.T, r recording.Reader, file []byte, check func(line 
 		switch {
 		case errors.As(err, &row):
 			if row.Line != line || !isFixed(row.Err) {
-				t.Errorf("line %d: rejected as line %d with %v, want a reason that does not quote the file", line, row.Line, row.Err)
+				t.Errorf("line %d: rejected as line %d with %v, want a reason that does not quote the file", line,
+					row.Line, row.Err)
 			}
 		case err != nil:
 			t.Fatalf("line %d: %v", line, err)
@@ -225,8 +240,8 @@ func checkValue(t *testing.T, line int, s vitals.Sign, text string, got *vitals.
 }
 
 // checkTime compares the time and its offset from UTC with their texts. The time wraps around
-// like the sum of time and shift. An offset after a blank is not that of the reading, and one of 0 is that of the offset's
-// text, and unknown if the file has a column for it.
+// like the sum of time and shift. An offset after a blank is not that of the reading, and one of 0 is that of the
+// offset's text, and unknown if the file has a column for it.
 func checkTime(t *testing.T, line int, text, offset string, hasOffsets bool, shiftMs int64, got *vitals.Reading) {
 	t.Helper()
 	offset = strings.TrimSuffix(offset, ".0")
@@ -251,7 +266,8 @@ func checkTime(t *testing.T, line int, text, offset string, hasOffsets bool, shi
 	if minutes, ok := got.UTCOffset.Minutes(); ok {
 		gotOffset = strconv.Itoa(minutes)
 	}
-	if gotOffset != wantOffset && !(gotOffset == "0" && wantOffset == "-0") || offset != "" && offset != "-0" && offset != gotOffset {
+	if gotOffset != wantOffset && !(gotOffset == "0" && wantOffset == "-0") ||
+		offset != "" && offset != "-0" && offset != gotOffset {
 		t.Errorf("line %d: offset %q, want %q", line, gotOffset, wantOffset)
 	}
 	if got.TimeUnixMs != want+shiftMs {

@@ -10,7 +10,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// An endless is a file that repeats its last bytes, and counts what is read of it. It ends only if that is far too much.
+// An endless is a file that repeats its last bytes, and counts what is read of it. It ends only if that is far too
+// much.
 type endless struct {
 	start, again string
 	read         int
@@ -31,8 +32,8 @@ func (e *endless) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// TestLongRow reads rows of CSV without an end. What is before them is read, and their line is named; not more is read than a
-// row may have.
+// TestLongRow reads rows of CSV without an end. What is before them is read, and their line is named; not more is read
+// than a row may have.
 //
 // Seen to fail when the rest of such a row is read as another one.
 func TestLongRow(t *testing.T) {
@@ -82,8 +83,10 @@ func TestLongRow(t *testing.T) {
 					}
 				}
 				want := tt.line + "a row of more than 1048576 bytes"
-				if readings != tt.readings || rejected != tt.rejected || !errors.Is(err, errLongRow) || !strings.HasSuffix(err.Error(), want) {
-					t.Errorf("%s, shaped %t: %d readings, %d rejected, %v; want %d, %d, %s", tt.name, shaped, readings, rejected, err, tt.readings, tt.rejected, want)
+				if readings != tt.readings || rejected != tt.rejected || !errors.Is(err, errLongRow) ||
+					!strings.HasSuffix(err.Error(), want) {
+					t.Errorf("%s, shaped %t: %d readings, %d rejected, %v; want %d, %d, %s", tt.name, shaped, readings, rejected, err,
+						tt.readings, tt.rejected, want)
 				}
 				if most := len(tt.start) + maxRowBytes + maxHeadBytes; file.read > most {
 					t.Errorf("%s, shaped %t: %d bytes were read, more than %d", tt.name, shaped, file.read, most)
@@ -97,7 +100,8 @@ func TestLongRow(t *testing.T) {
 			}
 		}
 	}
-	r, err := NewCSV(strings.NewReader(header+day+strings.Repeat(" ", maxRowBytes-len(day)-4)+"70,\n"), Options{Device: mustName("d")})
+	r, err := NewCSV(strings.NewReader(header+day+strings.Repeat(" ", maxRowBytes-len(day)-4)+"70,\n"),
+		Options{Device: mustName("d")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ func MIMIC2Mapping() Mapping {
 	m := DefaultMapping(vitals.NewSigns())
 	clear(m[firstSign:])
 	for s, column := range map[vitals.Sign]string{
-		vitals.HeartRate: "HR", vitals.PulseRate: "PULSE", vitals.SpO2: "SpO2", vitals.Systolic: "NBPSys", vitals.Diastolic: "NBPDias",
+		vitals.HeartRate: "HR", vitals.PulseRate: "PULSE", vitals.SpO2: "SpO2", vitals.Systolic: "NBPSys",
+		vitals.Diastolic: "NBPDias",
 	} {
 		m[firstSign+s] = column
 	}

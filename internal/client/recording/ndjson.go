@@ -39,7 +39,8 @@ type ndjsonReader struct {
 // of [AppendRejected] is the row in it.
 func NewNDJSON(r io.Reader, opt Options) Reader {
 	signs := opt.signs()
-	return &ndjsonReader{lines: withoutMark(bufio.NewReaderSize(r, maxLineBytes)), opt: opt, signs: signs, decoder: newDecoder(signs, opt.shifted)}
+	return &ndjsonReader{lines: withoutMark(bufio.NewReaderSize(r, maxLineBytes)), opt: opt, signs: signs,
+		decoder: newDecoder(signs, opt.shifted)}
 }
 
 func (n *ndjsonReader) Signs() *vitals.Signs { return n.signs }

@@ -43,7 +43,8 @@ func readAll(t *testing.T, r recording.Reader) (readings []vitals.Reading, rows 
 
 // The numbers were counted in the original file with an independent program.
 func TestMIMIC2(t *testing.T) {
-	r, err := recording.NewCSV(strings.NewReader(recording.MIMIC2), recording.Options{Mapping: recording.MIMIC2Mapping(), Device: name(t, "d")})
+	r, err := recording.NewCSV(strings.NewReader(recording.MIMIC2), recording.Options{Mapping: recording.MIMIC2Mapping(),
+		Device: name(t, "d")})
 	try(t, err)
 	readings, rows := readAll(t, r)
 	if len(rows) != 0 {
@@ -133,17 +134,20 @@ func TestCSVHeader(t *testing.T) {
 	for _, tt := range []struct{ name, mapping, head, want string }{
 		{"empty", "", "", "empty"},
 		{"no time", "", "device,spo2_pct\n", `"time"`},
-		{"no sign", "", "time,device,HR\n", `no such column: the header has no vital sign; the columns of the file are "time", "device", "HR"`},
+		{"no sign", "", "time,device,HR\n",
+			`no such column: the header has no vital sign; the columns of the file are "time", "device", "HR"`},
 		{"mapped sign missing", "spo2_pct=SpO2", "time,device,HR\n", `"SpO2"`},
 		{"no device", "", "time,spo2_pct\n", "device"},
 		{"misspelt", "", "time,device,heart_rate_bpm,sp02_pct\n", `"sp02_pct"`},
 		{"twice", "", "time,device,spo2_pct,time\n", "twice"},
-		{"no header", "", "2026-11-21T10:00:00Z,ppg-1,97.25\n", "the first row of the file holds values, not the names of the columns"},
+		{"no header", "", "2026-11-21T10:00:00Z,ppg-1,97.25\n",
+			"the first row of the file holds values, not the names of the columns"},
 		{"no header, an app's time", "", "\"Nov 27, 2025 08:48\",97.25\n", "the first row of the file holds values"},
 		{"no header, units", "heart_rate_bpm=HR", "time,97.25 %\n", "the first row of the file holds values"},
 		{"no header, a bound", "heart_rate_bpm=HR", "time,> 97.25\n", "the first row of the file holds values"},
 		{"names with digits", "", "time,SpO2(%),PM2.5\n", `the columns of the file are "time", "SpO2(%)", "PM2.5"`},
-		{"no header, equal values", "", "2026-11-21T10:00:00Z,97.25,97.25\n", "named twice; the first row of the file holds values"},
+		{"no header, equal values", "", "2026-11-21T10:00:00Z,97.25,97.25\n",
+			"named twice; the first row of the file holds values"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := recording.ParseMapping(vitals.NewSigns(), tt.mapping)
@@ -160,11 +164,18 @@ func TestCSVHeader(t *testing.T) {
 // without a name.
 func TestMark(t *testing.T) {
 	for _, tt := range []struct{ format, file string }{
-		{recording.CSV, "\ufeff\"time\",\"device\",\"systolic_mmhg\",\"diastolic_mmhg\"\r\n\"2026-06-25T19:14:00+02:00\",\"b9\",\"104\",\"68\"\r\n"},
+		{recording.CSV,
+			"\ufeff\"time\",\"device\",\"systolic_mmhg\",\"diastolic_mmhg\"\r\n" +
+				"\"2026-06-25T19:14:00+02:00\",\"b9\",\"104\",\"68\"\r\n"},
 		{recording.CSV, "device,time,systolic_mmhg,diastolic_mmhg,,\nb9,2026-06-25T19:14:00+02:00,104,68,,\n"},
-		{recording.NDJSON, "\ufeff" + `{"device":"b9","time":"2026-06-25T19:14:00+02:00","systolic_mmhg":104,"diastolic_mmhg":68}`},
-		{recording.NDJSON, `{"device":"b9","time":1782407640000,"utc_offset_minutes":120,"systolic_mmhg":104,"diastolic_mmhg":68,"spo2_pct":null,"gateway":null}`},
-		{recording.NDJSON, `{"device":null,"time":"2026-06-25T19:14:00+02:00","utc_offset_minutes":null,"systolic_mmhg":104,"diastolic_mmhg":68}`},
+		{recording.NDJSON,
+			"\ufeff" + `{"device":"b9","time":"2026-06-25T19:14:00+02:00","systolic_mmhg":104,"diastolic_mmhg":68}`},
+		{recording.NDJSON,
+			`{"device":"b9","time":1782407640000,"utc_offset_minutes":120,"systolic_mmhg":104,"diastolic_mmhg":68,` +
+				`"spo2_pct":null,"gateway":null}`},
+		{recording.NDJSON,
+			`{"device":null,"time":"2026-06-25T19:14:00+02:00","utc_offset_minutes":null,"systolic_mmhg":104,` +
+				`"diastolic_mmhg":68}`},
 	} {
 		format, whole, err := recording.DetectFormat(strings.NewReader(tt.file))
 		try(t, err)
@@ -203,13 +214,18 @@ func TestNullRows(t *testing.T) {
 // rejected again are the same.
 func TestRejected(t *testing.T) {
 	for _, tt := range []struct{ format, file, rejected, corrected string }{
-		{recording.CSV, "\ufefftime,note,heart_rate_bpm\r\n\r\nx,\"a, \"\"b\"\"\",61\r\n1767323045000,,x\r\n1767323045000,\"\n\",61.555\n1767323045000,\"b\"c,62\n1,2",
-			"rejected_line,rejected_field,rejected_reason,time,note,heart_rate_bpm\n3,time,an 'odd'; reason,x,\"a, \"\"b\"\"\",61\n" +
-				"4,heart_rate_bpm,an 'odd'; reason,1767323045000,,x\n5,heart_rate_bpm,an 'odd'; reason,1767323045000,\"\n\",61.555\n" +
+		{recording.CSV,
+			"\ufefftime,note,heart_rate_bpm\r\n\r\nx,\"a, \"\"b\"\"\",61\r\n1767323045000,,x\r\n1767323045000,\"\n\",61.555\n" +
+				"1767323045000,\"b\"c,62\n1,2",
+			"rejected_line,rejected_field,rejected_reason,time,note,heart_rate_bpm\n3,time,an 'odd'; reason,x,\"a, " +
+				"\"\"b\"\"\",61\n" +
+				"4,heart_rate_bpm,an 'odd'; reason,1767323045000,,x\n5,heart_rate_bpm,an 'odd'; reason,1767323045000,\"\n" +
+				"\",61.555\n" +
 				"7,,an 'odd'; reason,1767323045000,\"b\"c,62\n8,,an 'odd'; reason,1,2\n",
 			"\"rejected_line\",rejected_field,rejected_reason,time,note,heart_rate_bpm\n3,time,r,1767323045000,,61\n"},
 		{recording.NDJSON, `{"time":"x","heart_rate_bpm":61.50}` + "\n\n" + `{"time":1,"time":2}` + "\n[1]\n" + `{"a` + "\n",
-			`{"rejected":{"line":1,"field":"time","reason":"an \"odd\", reason"},"row":{"time":"x","heart_rate_bpm":61.50}}` + "\n" +
+			`{"rejected":{"line":1,"field":"time","reason":"an \"odd\", reason"},"row":{"time":"x","heart_rate_bpm":61.50}}` +
+				"\n" +
 				`{"rejected":{"line":3,"field":"","reason":"an \"odd\", reason"},"row":"{\"time\":1,\"time\":2}"}` + "\n" +
 				`{"rejected":{"line":4,"field":"","reason":"an \"odd\", reason"},"row":"[1]"}` + "\n" +
 				`{"rejected":{"line":5,"field":"","reason":"an \"odd\", reason"},"row":"{\"a"}` + "\n",
@@ -303,7 +319,8 @@ null
 //
 // Seen to fail when a contradiction is ignored.
 func TestOffsets(t *testing.T) {
-	const notOffset, notThatOfTime = "not a whole number of minutes from -1439 to 1439", "not the offset from UTC of the time"
+	const notOffset, notThatOfTime = "not a whole number of minutes from -1439 to 1439",
+		"not the offset from UTC of the time"
 	for _, tt := range []struct{ time, offset, want, reason string }{
 		{`"2026-11-21T10:00:00Z"`, ``, "2026-11-21T10:00:00.000Z", ""},
 		{`"2026-11-21T10:00:00Z"`, `120`, "2026-11-21T12:00:00.000+02:00", ""},
@@ -332,14 +349,16 @@ func TestOffsets(t *testing.T) {
 			ndjson = `{"device":"d","time":` + tt.time + `,"spo2_pct":97}`
 		}
 		for format, file := range map[string]string{
-			recording.CSV:    "device,time,utc_offset_minutes,spo2_pct\nd," + strings.Trim(tt.time, `"`) + "," + tt.offset + ",97\n",
+			recording.CSV: "device,time,utc_offset_minutes,spo2_pct\nd," + strings.Trim(tt.time, `"`) + "," +
+				tt.offset + ",97\n",
 			recording.NDJSON: ndjson,
 		} {
 			invalid := format == recording.NDJSON && (tt.offset == "+120" || tt.offset == "02:00") // not JSON
 			if invalid || format == recording.CSV && strings.HasPrefix(tt.offset, `"`) {
 				continue
 			}
-			r, err := recording.New(strings.NewReader(file), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns())})
+			r, err := recording.New(strings.NewReader(file), format,
+				recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns())})
 			try(t, err)
 			readings, rows := readAll(t, r)
 			switch {
@@ -359,10 +378,11 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// TestCSVTimes reads times as other programs write them. Without an offset they need a zone, and are in UTC in a file with
-// utc_offset_minutes. An offset after a blank may be that of the machine on which the program ran.
+// TestCSVTimes reads times as other programs write them. Without an offset they need a zone, and are in UTC in a file
+// with utc_offset_minutes. An offset after a blank may be that of the machine on which the program ran.
 func TestCSVTimes(t *testing.T) {
-	const noZone, local = "no time zone", "without an offset, in a file with utc_offset_minutes, so that it is in UTC: the zone is Z"
+	const noZone, local = "no time zone",
+		"without an offset, in a file with utc_offset_minutes, so that it is in UTC: the zone is Z"
 	for _, tt := range []struct{ zone, time, offset, want, reason string }{ // offset "-": without the column
 		{"", "2026-11-21 10:00:00+00:00", "120", "2026-11-21T12:00:00.000+02:00", ""},
 		{"", "2026-11-21 10:00:00+00:00", "", "2026-11-21T10:00:00.000Z", ""},
@@ -418,7 +438,8 @@ func TestCSVTimes(t *testing.T) {
 			got = strings.TrimSuffix(strings.TrimPrefix(got, `{"device":"d","time":"`), `","spo2_pct":97}`)
 		}
 		if got != tt.want || reason != tt.reason {
-			t.Errorf("zone %q, time %s, offset %q: got %q, %q, want %q, %q", tt.zone, tt.time, tt.offset, got, reason, tt.want, tt.reason)
+			t.Errorf("zone %q, time %s, offset %q: got %q, %q, want %q, %q", tt.zone, tt.time, tt.offset, got, reason,
+				tt.want, tt.reason)
 		}
 	}
 }
@@ -436,10 +457,12 @@ func TestNewShifted(t *testing.T) {
 	device, err := vitals.ParseName("d")
 	try(t, err)
 	for format, text := range map[string]string{
-		recording.CSV:    "time,spo2_pct\n1970-01-01T00:00:05Z,97\n1970-01-01T00:00:09Z,98\n",
-		recording.NDJSON: `{"device":"d","time":100000009000,"spo2_pct":98}` + "\n" + `{"device":"d","time":100000005000,"spo2_pct":97}` + "\n",
+		recording.CSV: "time,spo2_pct\n1970-01-01T00:00:05Z,97\n1970-01-01T00:00:09Z,98\n",
+		recording.NDJSON: `{"device":"d","time":100000009000,"spo2_pct":98}` + "\n" +
+			`{"device":"d","time":100000005000,"spo2_pct":97}` + "\n",
 	} {
-		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1_000_000, nil)
+		r, err := recording.NewShifted(strings.NewReader(text), format,
+			recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1_000_000, nil)
 		if err != nil {
 			t.Errorf("%s: %v", format, err)
 			continue
@@ -457,7 +480,8 @@ func TestNewShifted(t *testing.T) {
 			t.Errorf("%s: times %v", format, times)
 		}
 	}
-	if _, err := recording.NewShifted(strings.NewReader("time,spo2_pct\n"), recording.CSV, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1, nil); err == nil {
+	if _, err := recording.NewShifted(strings.NewReader("time,spo2_pct\n"), recording.CSV,
+		recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1, nil); err == nil {
 		t.Error("a file without readings: got no error")
 	}
 }
@@ -471,18 +495,21 @@ func TestNewShiftedSeconds(t *testing.T) {
 	try(t, err)
 	for format, text := range map[string]string{
 		recording.CSV: "time,spo2_pct\n1763719200,97\n0,97\n60,97\n99999999999,97\n100000000000,98\n",
-		recording.NDJSON: `{"device":"d","time":1763719200,"spo2_pct":97}` + "\n" + `{"device":"d","time":0,"spo2_pct":97}` + "\n" +
+		recording.NDJSON: `{"device":"d","time":1763719200,"spo2_pct":97}` + "\n" + `{"device":"d","time":0,"spo2_pct":97}` +
+			"\n" +
 			`{"device":"d","time":60,"spo2_pct":97}` + "\n" + `{"device":"d","time":99999999999,"spo2_pct":97}` + "\n" +
 			`{"device":"d","time":100000000000,"spo2_pct":98}` + "\n",
 	} {
-		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1_763_719_200_000, nil)
+		r, err := recording.NewShifted(strings.NewReader(text), format,
+			recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1_763_719_200_000, nil)
 		if err != nil {
 			t.Errorf("%s: %v", format, err)
 			continue
 		}
 		for range 4 {
 			_, _, err := r.Next()
-			if row, ok := errors.AsType[*recording.RowError](err); !ok || row.Field != "time" || !strings.Contains(err.Error(), "looks like seconds; send milliseconds") {
+			if row, ok := errors.AsType[*recording.RowError](err); !ok || row.Field != "time" ||
+				!strings.Contains(err.Error(), "looks like seconds; send milliseconds") {
 				t.Errorf("%s: got %v, want a time that looks like seconds", format, err)
 			}
 		}
@@ -493,7 +520,8 @@ func TestNewShiftedSeconds(t *testing.T) {
 }
 
 func TestFormatOf(t *testing.T) {
-	for name, want := range map[string]string{"a.csv": recording.CSV, "A.CSV": recording.CSV, "a.b.ndjson": recording.NDJSON, "a.jsonl": recording.NDJSON, "csv": "", "a.txt": ""} {
+	for name, want := range map[string]string{"a.csv": recording.CSV, "A.CSV": recording.CSV,
+		"a.b.ndjson": recording.NDJSON, "a.jsonl": recording.NDJSON, "csv": "", "a.txt": ""} {
 		if got := recording.FormatOf(name); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
@@ -501,7 +529,8 @@ func TestFormatOf(t *testing.T) {
 }
 
 func TestDetectFormat(t *testing.T) {
-	for text, want := range map[string]string{"": recording.CSV, "time,spo2_pct\n": recording.CSV, "{\"time\":1}\n": recording.NDJSON} {
+	for text, want := range map[string]string{"": recording.CSV, "time,spo2_pct\n": recording.CSV,
+		"{\"time\":1}\n": recording.NDJSON} {
 		format, whole, err := recording.DetectFormat(strings.NewReader(text))
 		if err != nil || format != want {
 			t.Errorf("%q: got %q, %v, want %q", text, format, err, want)

@@ -16,14 +16,16 @@ import (
 const RejectedColumns = "rejected_line,rejected_field,rejected_reason,"
 
 // AppendRejected appends a row that was rejected, as the file has it, to a file of the same format, with the line, the
-// field, which may be "", and the reason. The delimiter is that of the cells of CSV. After a row has been corrected there, a Reader reads it as that of the file.
+// field, which may be "", and the reason. The delimiter is that of the cells of CSV. After a row has been corrected
+// there, a Reader reads it as that of the file.
 func AppendRejected(dst []byte, format string, delimiter byte, row []byte, line int, field, reason string) []byte {
 	if format == CSV { // its cells need no quotes, so that Text can cut them off
 		cell := strings.NewReplacer(",", ";", `"`, "'")
 		if delimiter == ';' {
 			cell = strings.NewReplacer(";", ",", `"`, "'")
 		}
-		return fmt.Appendf(dst, "%[1]d%[2]c%[3]s%[2]c%[4]s%[2]c%[5]s\n", line, delimiter, cell.Replace(field), cell.Replace(reason), row)
+		return fmt.Appendf(dst, "%[1]d%[2]c%[3]s%[2]c%[4]s%[2]c%[5]s\n", line, delimiter, cell.Replace(field),
+			cell.Replace(reason), row)
 	}
 	if format == XML {
 		quoted := func(text string) string {
@@ -31,12 +33,14 @@ func AppendRejected(dst []byte, format string, delimiter byte, row []byte, line 
 			_ = xml.EscapeText(&b, []byte(text)) // a Buffer returns no error
 			return b.String()
 		}
-		return fmt.Appendf(dst, "<rejected line=\"%d\" field=\"%s\" reason=\"%s\">%s</rejected>\n", line, quoted(field), quoted(reason), row)
+		return fmt.Appendf(dst, "<rejected line=\"%d\" field=\"%s\" reason=\"%s\">%s</rejected>\n", line, quoted(field),
+			quoted(reason), row)
 	}
 	object := jsontext.Value(row)
 	kind := object.Kind()
 	switch {
-	case format == JSON && (kind == jsontext.KindBeginObject || kind == jsontext.KindBeginArray) && object.IsValid(lenient):
+	case format == JSON && (kind == jsontext.KindBeginObject || kind == jsontext.KindBeginArray) &&
+		object.IsValid(lenient):
 		object = bytes.Clone(object)
 		_ = object.Compact(lenient) // to one line; it is valid
 	case kind != jsontext.KindBeginObject || !object.IsValid():
@@ -46,7 +50,8 @@ func AppendRejected(dst []byte, format string, delimiter byte, row []byte, line 
 		b, _ := jsontext.AppendQuote(nil, text)
 		return b
 	}
-	return fmt.Appendf(dst, `{"rejected":{"line":%d,"field":%s,"reason":%s},"row":%s}`+"\n", line, quoted(field), quoted(reason), object)
+	return fmt.Appendf(dst, `{"rejected":{"line":%d,"field":%s,"reason":%s},"row":%s}`+"\n", line, quoted(field),
+		quoted(reason), object)
 }
 
 // rejectedRow returns the row of a line of NDJSON that AppendRejected has written, and any other line unchanged.

@@ -37,7 +37,8 @@ func TestReplay(t *testing.T) {
 			try(t, err)
 			value, _ := reading.Values.Get(vitals.HeartRate)
 			at := start.Add(time.Duration(1+i/2) * time.Minute).UnixMilli()
-			if value != want || reading.Device != devices[i%2] || reading.TimeUnixMs != at || reading.UTCOffset != 0 || line != i+1 {
+			if value != want || reading.Device != devices[i%2] || reading.TimeUnixMs != at || reading.UTCOffset != 0 ||
+				line != i+1 {
 				t.Errorf("reading %d: %v, want %v; %+v", i, value, want, reading)
 			}
 		}

@@ -91,7 +91,9 @@ func NewShaped(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Rec
 		case !hasColumns(header, sh), sh.Ignore && !sh.Conditional() && !named:
 			continue
 		case rest && !sh.Ignore:
-			return nil, nil, fmt.Errorf("the file has the columns of the mapping %s, which is not reached: an earlier one ignores the rest", sh.Name)
+			return nil, nil,
+				fmt.Errorf("the file has the columns of the mapping %s, which is not reached: an earlier one ignores the rest",
+					sh.Name)
 		}
 		rest = rest || sh.Ignore && !sh.Conditional()
 		if sh.DecimalComma && s.comma == ',' {
@@ -163,8 +165,8 @@ func hasColumns(header []string, s *shape.Shape) bool {
 	return len(header) > 0 && !slices.ContainsFunc(s.Places, lacks)
 }
 
-// splitHeader returns the names of the columns of a line, or nil if it is no header. A name that is given twice belongs to
-// no column that can be read.
+// splitHeader returns the names of the columns of a line, or nil if it is no header. A name that is given twice belongs
+// to no column that can be read.
 func splitHeader(line string, delimiter byte) []string {
 	r := csv.NewReader(strings.NewReader(line))
 	r.Comma = rune(delimiter)
@@ -181,8 +183,8 @@ func splitHeader(line string, delimiter byte) []string {
 // blanks count as nothing at the ends of a cell.
 const blanks = " \t\u00a0\u202f"
 
-// columnOf returns the number of a column from 0 by its name, whatever its case, or by its number from 1, such as #3. It
-// returns -1 if there is none, or if two have the name.
+// columnOf returns the number of a column from 0 by its name, whatever its case, or by its number from 1, such as #3.
+// It returns -1 if there is none, or if two have the name.
 func columnOf(header []string, place string) int {
 	if n, err := strconv.Atoi(strings.TrimPrefix(place, "#")); err == nil && strings.HasPrefix(place, "#") {
 		if isRejected(header) {

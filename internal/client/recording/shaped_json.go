@@ -33,7 +33,8 @@ var (
 	errSeveral  = errors.New("more than one JSON value on the line")
 	errWrapped  = errors.New("a rejected row has other members than rejected and row")
 	errDeep     = fmt.Errorf("nested in more than %d arrays and objects", maxDepth)
-	errHeld     = fmt.Errorf("an array of more than %d bytes, with a field that the mapping reads after it, or without one", maxHeldBytes)
+	errHeld     = fmt.Errorf(
+		"an array of more than %d bytes, with a field that the mapping reads after it, or without one", maxHeldBytes)
 )
 
 // errStop means that nobody reads on.
@@ -79,7 +80,8 @@ type jsonRow struct {
 // NewShapedJSON returns a Reader for a JSON document, or for NDJSON, in the form of shapes, of which the first that
 // fits a record reads it. A document may have several values, one after another. If the shapes read the elements of a
 // document that is an array, objects may also stand alone. stop must be called after the last call of Next.
-func NewShapedJSON(file io.Reader, format string, shapes []*shape.Shape, opt Options) (reader Reader, found *Recognised, stop func(), err error) {
+func NewShapedJSON(file io.Reader, format string, shapes []*shape.Shape, opt Options) (reader Reader, found *Recognised,
+	stop func(), err error) {
 	text, encoding := decoded(file)
 	j := &jsonReader{rows: newRows(opt), tree: shape.NewTree(), maxHeld: maxHeldBytes}
 	for _, s := range shapes {
@@ -161,7 +163,8 @@ func unwrapped(text []byte) []byte {
 	dec := newJSONDecoder(bytes.NewReader(text))
 	is := func(name string, kind jsontext.Kind) bool {
 		token, err := dec.ReadToken()
-		return err == nil && token.Kind() == jsontext.KindString && token.String() == name && (kind == 0 || dec.PeekKind() == kind)
+		return err == nil && token.Kind() == jsontext.KindString && token.String() == name &&
+			(kind == 0 || dec.PeekKind() == kind)
 	}
 	if start, err := dec.ReadToken(); err != nil || start.Kind() != jsontext.KindBeginObject {
 		return text
@@ -175,8 +178,9 @@ func unwrapped(text []byte) []byte {
 		return text
 	}
 	if row.Kind() == jsontext.KindString {
-		row, _ = jsontext.AppendUnquote(nil, row)                   // which replaces what is not UTF-8, as AppendRejected has
-		row = bytes.ReplaceAll(row, []byte("\ufffd"), []byte{0xff}) // so that the row is rejected again: different bytes are the same now
+		row, _ = jsontext.AppendUnquote(nil, row) // which replaces what is not UTF-8, as AppendRejected has
+		// so that the row is rejected again: different bytes are the same now
+		row = bytes.ReplaceAll(row, []byte("\ufffd"), []byte{0xff})
 	}
 	return row
 }
@@ -235,7 +239,8 @@ func (j *jsonReader) level(dec *jsontext.Decoder, n *shape.Node, open int) error
 	if open == len(j.tree.Arrays) {
 		return j.record(dec, n)
 	}
-	if inner := n.Children[shape.Each]; inner != nil && dec.PeekKind() == jsontext.KindBeginObject { // an element that stands alone
+	// an element that stands alone
+	if inner := n.Children[shape.Each]; inner != nil && dec.PeekKind() == jsontext.KindBeginObject {
 		raw, err := j.value(dec, maxRowBytes, errLongRow)
 		if err != nil {
 			return err
@@ -449,7 +454,8 @@ func (j *jsonReader) form() *jsonForm {
 
 // noArray rejects the value at a place, without the array of readings, unless it is ignored.
 func (j *jsonReader) noArray(n *shape.Node, open int) error {
-	if f := j.form(); f != nil && f.Ignore && (open > 0 || f.Conditional()) { // a document without it is not of the form at all
+	// a document without it is not of the form at all
+	if f := j.form(); f != nil && f.Ignore && (open > 0 || f.Conditional()) {
 		j.counts.Rows++
 		j.counts.Ignored++
 		return nil
@@ -501,7 +507,8 @@ func (j *jsonReader) Text() []byte {
 		return j.text
 	}
 	if inner := j.tree.Root.Children[shape.Each]; inner != nil && j.node != &j.tree.Root {
-		if text := j.appendText(nil, inner); jsontext.Value(text).Kind() == jsontext.KindBeginObject { // which may stand alone
+		// which may stand alone
+		if text := j.appendText(nil, inner); jsontext.Value(text).Kind() == jsontext.KindBeginObject {
 			return text
 		}
 	}

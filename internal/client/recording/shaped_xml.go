@@ -33,8 +33,8 @@ type xmlForm struct {
 	cells shape.Cells
 }
 
-// NewShapedXML returns a Reader for an XML document. A record is an element of which a shape is, outside of other records;
-// the first shape that fits a record reads it.
+// NewShapedXML returns a Reader for an XML document. A record is an element of which a shape is, outside of other
+// records; the first shape that fits a record reads it.
 func NewShapedXML(file io.Reader, shapes []*shape.Shape, opt Options) (Reader, *Recognised, error) {
 	text, encoding := decoded(file)
 	x := &xmlReader{rows: newRows(opt), bound: &boundedReader{file: text}}
@@ -122,7 +122,8 @@ const maxElementName = 1024
 var (
 	errNotXML   = errors.New("not XML")
 	errEncoding = errors.New("not XML in UTF-8 or UTF-16")
-	errElement  = fmt.Errorf("nested in more than %d elements, or the name of one has more than %d bytes", maxDepth, maxElementName)
+	errElement  = fmt.Errorf("nested in more than %d elements, or the name of one has more than %d bytes", maxDepth,
+		maxElementName)
 )
 
 // broken returns why the file is not read on, without what it has.

@@ -48,10 +48,11 @@ func elementShapes(t *testing.T, text string) (all []*shape.Shape, err error) {
 	path := filepath.Join(t.TempDir(), "m.toml")
 	try(t, os.WriteFile(path, []byte(text), 0o600))
 	err = shape.Read([]string{path}, func(table *shape.Table) error {
-		s, err := table.Compile(shape.Options{Table: codes.Table{Signs: vitals.NewSigns()}, DeviceKnown: true, Place: func(at string) error {
-			_, err := shape.ParseAttribute(at)
-			return err
-		}})
+		s, err := table.Compile(shape.Options{Table: codes.Table{Signs: vitals.NewSigns()}, DeviceKnown: true,
+			Place: func(at string) error {
+				_, err := shape.ParseAttribute(at)
+				return err
+			}})
 		all = append(all, s)
 		return err
 	})
@@ -66,7 +67,8 @@ func TestElementMappings(t *testing.T) {
 		{`"v"`, `"R[sys]/v"`, `not an attribute, such as "value"`},
 		{`element = "R"`, `elements = "R"`, "unknown key; did you mean element?"},
 	} {
-		if _, err := elementShapes(t, strings.Replace(elements, tt.old, tt.new, 1)); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := elementShapes(t, strings.Replace(elements, tt.old, tt.new, 1)); err == nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.new, err, tt.want)
 		}
 	}
@@ -98,8 +100,8 @@ func TestXMLBroken(t *testing.T) {
 	}
 }
 
-// TestShapedXMLModel reads random documents, and compares the readings with those of a reader that has the whole document
-// in memory.
+// TestShapedXMLModel reads random documents, and compares the readings with those of a reader that has the whole
+// document in memory.
 func TestShapedXMLModel(t *testing.T) {
 	by, err := elementShapes(t, elements)
 	try(t, err)
@@ -107,7 +109,8 @@ func TestShapedXMLModel(t *testing.T) {
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
 	record := func() string {
 		text := "<R"
-		for _, a := range []string{`type="` + pick("hr", "sys", "dia", "step") + `"`, `who="b&#45;1"`, fmt.Sprintf(`at="%d"`, 1_790_000_000+rng.IntN(9)), fmt.Sprintf(`v="%d"`, 50+rng.IntN(60))} {
+		for _, a := range []string{`type="` + pick("hr", "sys", "dia", "step") + `"`, `who="b&#45;1"`,
+			fmt.Sprintf(`at="%d"`, 1_790_000_000+rng.IntN(9)), fmt.Sprintf(`v="%d"`, 50+rng.IntN(60))} {
 			if rng.IntN(8) > 0 {
 				text += " " + a
 			}
@@ -120,7 +123,8 @@ func TestShapedXMLModel(t *testing.T) {
 		for range rng.IntN(6) {
 			switch rng.IntN(3) {
 			case 0:
-				file += fmt.Sprintf(`<C who="c" at="%d">`, 1_790_000_000+rng.IntN(9)) + record() + pick("", "<!-- x -->", record()) + "</C>"
+				file += fmt.Sprintf(`<C who="c" at="%d">`, 1_790_000_000+rng.IntN(9)) + record() + pick("", "<!-- x -->",
+					record()) + "</C>"
 			case 1:
 				file += "<W>" + record() + "</W>\n"
 			default:
@@ -152,7 +156,8 @@ func readXML(t *testing.T, by []*shape.Shape, file string) (readings []string) {
 		case err == io.EOF:
 			return readings
 		case errors.As(err, &row):
-			if text := string(r.Text()); !strings.HasPrefix(text, "<R") && !strings.HasPrefix(text, "<C") || !strings.HasSuffix(text, ">") {
+			if text := string(r.Text()); !strings.HasPrefix(text, "<R") && !strings.HasPrefix(text, "<C") ||
+				!strings.HasSuffix(text, ">") {
 				t.Errorf("the text of a rejected record is %q", text)
 			}
 		case err != nil && r.Counts().Rows == 0:

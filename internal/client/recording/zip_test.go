@@ -31,18 +31,22 @@ func TestZipBomb(t *testing.T) {
 	if !recording.IsZip(archive) || recording.IsZip(strings.NewReader("PK")) {
 		t.Error("a zip is not recognised, or what is none is")
 	}
-	if _, _, err := recording.OpenMember(archive, archive.Size(), "", []string{".xml"}); err == nil || !strings.Contains(err.Error(), "has 2 files") {
+	if _, _, err := recording.OpenMember(archive, archive.Size(), "", []string{".xml"}); err == nil ||
+		!strings.Contains(err.Error(), "has 2 files") {
 		t.Errorf("two files: %v", err)
 	}
 	content, name, err := recording.OpenMember(archive, archive.Size(), "export.xml", nil)
 	try(t, err)
 	defer content.Close()
-	table := shape.Table{Name: "m", Source: "xml", Element: "r", Time: "t", Signs: map[string]shape.SignTable{"heart_rate_bpm": {At: new("v")}}}
-	s, err := table.Compile(shape.Options{Table: codes.Table{Signs: vitals.NewSigns()}, DeviceKnown: true, Place: func(string) error { return nil }})
+	table := shape.Table{Name: "m", Source: "xml", Element: "r", Time: "t",
+		Signs: map[string]shape.SignTable{"heart_rate_bpm": {At: new("v")}}}
+	s, err := table.Compile(shape.Options{Table: codes.Table{Signs: vitals.NewSigns()}, DeviceKnown: true,
+		Place: func(string) error { return nil }})
 	try(t, err)
 	r, _, err := recording.NewShapedXML(content, []*shape.Shape{s}, recording.Options{})
 	try(t, err)
-	if _, _, err = r.Next(); err == nil || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "a row of more than") || name != "x/export.xml" {
+	if _, _, err = r.Next(); err == nil || errors.Is(err, io.EOF) ||
+		!strings.Contains(err.Error(), "a row of more than") || name != "x/export.xml" {
 		t.Errorf("%s: %v", name, err)
 	}
 }

@@ -55,7 +55,8 @@ func newJudge(opt *Options) *judge {
 	j := &judge{problems: map[string]int{}, influx: opt.Influx, mllp: opt.MLLP != nil}
 	for _, p := range []*reply.Problem{
 		s.Malformed, s.Timeout, s.LengthRequired, s.TooLarge, s.UnknownEncoding,
-		s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.TooManyReadings, s.TooManyContradictions, s.Conflict, s.Invalid,
+		s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.TooManyReadings, s.TooManyContradictions,
+		s.Conflict, s.Invalid,
 		s.OutcomeUnknown, s.Overloaded, s.Draining, s.DiskLow, s.StoreDamaged, s.TooManyDevices, s.StoreFailed, s.KeysUnknown,
 	} {
 		j.problems[p.Type()] = p.Status()
@@ -100,7 +101,8 @@ func judgeLines(r *response, n int, now time.Time) (answer, error) {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}
-	codes := []string{"invalid", "unauthorized", "forbidden", "request too large", "too many requests", "internal error", "unavailable"}
+	codes := []string{"invalid", "unauthorized", "forbidden", "request too large", "too many requests", "internal error",
+		"unavailable"}
 	if r.status < 400 || json.Unmarshal(r.body, &doc) != nil || doc.Message == "" || !slices.Contains(codes, doc.Code) {
 		return answer{}, errors.New("not an answer of InfluxDB's API")
 	}
@@ -111,7 +113,8 @@ func judgeLines(r *response, n int, now time.Time) (answer, error) {
 	return a, nil
 }
 
-// retry sets the verdict if a status means that the request is to be retried. It returns false if that lacks a Retry-After.
+// retry sets the verdict if a status means that the request is to be retried. It returns false if that lacks a
+// Retry-After.
 func (a *answer) retry(r *response, now time.Time) (ok bool) {
 	switch r.status {
 	case http.StatusRequestTimeout, http.StatusInternalServerError:

@@ -29,7 +29,8 @@ func mix(t testing.TB, name string, shares map[string]string) sim.Mix {
 // A server decodes from a body exactly what the ledger records as sent.
 func TestBodies(t *testing.T) {
 	for _, name := range []string{"clean", "real"} {
-		opt := sim.Options{Users: 7, Devices: 23, Batch: 5, Posts: 50, Run: "t", Seed: 4, Mix: mix(t, name, nil)}.WithDial(noDial)
+		opt := sim.Options{Users: 7, Devices: 23, Batch: 5, Posts: 50, Run: "t", Seed: 4,
+			Mix: mix(t, name, nil)}.WithDial(noDial)
 		for _, c := range sim.Compose(opt, 200) {
 			var batch vitals.Batch
 			err := decoder(t).Decode([]byte(c.Body), time.Now().UnixMilli(), &batch)
@@ -47,7 +48,8 @@ func TestBodies(t *testing.T) {
 			}
 			for i := range batch.Readings {
 				r, at := &batch.Readings[i], batch.Index[i]
-				if r.Device.String() != c.Devices[at] || r.TimeUnixMs != c.TimesMs[at] || r.Values != c.Values[at] || r.UTCOffset != c.Offsets[at] {
+				if r.Device.String() != c.Devices[at] || r.TimeUnixMs != c.TimesMs[at] || r.Values != c.Values[at] ||
+					r.UTCOffset != c.Offsets[at] {
 					t.Errorf("reading %d is decoded as %+v", at, r)
 				}
 			}
@@ -111,7 +113,8 @@ func TestMix(t *testing.T) {
 	if got := mix(t, "clean", nil).String(); got != "" {
 		t.Errorf("clean is %q", got)
 	}
-	if got := mix(t, "real", map[string]string{"gzip": "0", "drop": "1"}).String(); !strings.Contains(got, "drop=1") || strings.Contains(got, "gzip") {
+	if got := mix(t, "real", map[string]string{"gzip": "0", "drop": "1"}).String(); !strings.Contains(got, "drop=1") ||
+		strings.Contains(got, "gzip") {
 		t.Errorf("got %q", got)
 	}
 	for name, shares := range map[string]map[string]string{

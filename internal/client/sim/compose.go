@@ -51,7 +51,8 @@ func (k *composer) takeForward(c *connection) bool {
 		return false
 	}
 	g, q := c.gateway, &c.request
-	*q = request{gateway: g.number, gzip: g.gzips, lines: g.lines, samples: append(q.samples[:0], k.forwards[last].samples...)}
+	*q = request{gateway: g.number, gzip: g.gzips, lines: g.lines,
+		samples: append(q.samples[:0], k.forwards[last].samples...)}
 	if len(q.samples) > 1 {
 		q.kind = batchRequest
 	}

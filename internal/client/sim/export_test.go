@@ -171,7 +171,8 @@ func AllSigns() *vitals.Signs {
 func Wearer(seed uint64, device, n int, start time.Time, interval time.Duration, skewed float64) []Signs {
 	m := model{startMs: start.UnixMilli(), intervalMs: interval.Milliseconds(), skewed: int64(skewed * whole)}
 	var err error
-	if m.habits, err = habitsOf(AllSigns(), []string{"body_weight_kg", "glucose_mg_dl", "glucose_mmol_l", "pulse_rate_bpm", "pulse_rate_bpm"}); err != nil {
+	if m.habits, err = habitsOf(AllSigns(), []string{"body_weight_kg", "glucose_mg_dl", "glucose_mmol_l", "pulse_rate_bpm",
+		"pulse_rate_bpm"}); err != nil {
 		panic(err)
 	}
 	w := newWearer(seed, device, &m)
@@ -296,7 +297,8 @@ func (s *LedgerScript) Sent(request uint64, device int32, timeMs int64, values v
 }
 
 // SentAt is Sent with an offset from UTC.
-func (s *LedgerScript) SentAt(request uint64, device int32, timeMs int64, offset vitals.UTCOffset, values vitals.Values) error {
+func (s *LedgerScript) SentAt(request uint64, device int32, timeMs int64, offset vitals.UTCOffset,
+	values vitals.Values) error {
 	return s.to.append(s.fleet.appendSent(nil, request, []sample{{device, timeMs, values, offset}}))
 }
 

@@ -87,5 +87,6 @@ func (r *answerReader) read() (response, error) {
 	case r.in.Buffered() > 0:
 		return response{}, notHTTP("more than one answer to a request")
 	}
-	return response{resp.StatusCode, resp.Close, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"), body}, nil
+	return response{resp.StatusCode, resp.Close, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"), body},
+		nil
 }

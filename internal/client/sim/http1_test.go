@@ -14,15 +14,19 @@ func TestResponse(t *testing.T) {
 		in   string
 		want sim.Parsed
 	}{
-		{"a single reading's", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 19\r\n\r\n{\"status\":\"stored\"}",
+		{"a single reading's",
+			"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 19\r\n\r\n{\"status\":\"stored\"}",
 			sim.Parsed{Status: 200, Body: `{"status":"stored"}`, ContentType: "application/json", Complete: true}},
-		{"chunked, with an extension and a trailer", "HTTP/1.1 207 Multi-Status\r\ntransfer-ENCODING: Chunked\r\n\r\n4;a=b\r\nwiki\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\n",
+		{"chunked, with an extension and a trailer",
+			"HTTP/1.1 207 Multi-Status\r\ntransfer-ENCODING: Chunked\r\n\r\n4;a=b\r\nwiki\r\nA\r\n0123456789\r\n0\r\n" +
+				"X: y\r\n\r\n",
 			sim.Parsed{Status: 207, Body: "wiki0123456789", Complete: true}},
 		{"no body", "HTTP/1.1 204 No Content\r\n\r\n", sim.Parsed{Status: 204, Complete: true}},
 		{"until the end", "HTTP/1.1 200 OK\r\n\r\nabc", sim.Parsed{Status: 200, Body: "abc", Close: true, Complete: true}},
 		{"closed", "HTTP/1.1 503 x\r\nConnection: foo, close\r\nRetry-After: \t7 \r\nContent-Length: 1\r\n\r\na",
 			sim.Parsed{Status: 503, Body: "a", Close: true, RetryAfter: "7", Complete: true}},
-		{"after an interim answer", "HTTP/1.1 100 Continue\r\nRetry-After: 1\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
+		{"after an interim answer",
+			"HTTP/1.1 100 Continue\r\nRetry-After: 1\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
 			sim.Parsed{Status: 200, Body: "a", Complete: true}},
 		{"cut off in the header", "HTTP/1.1 200 OK\r\nContent-Le", sim.Parsed{}},
 		{"cut off in the body", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", sim.Parsed{}},
@@ -53,7 +57,8 @@ func TestResponseRejects(t *testing.T) {
 		"control character":          head("X: a\x00b"),
 		"chunk longer than its size": head("Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n"),
 		"endless header":             "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 9<<20),
-		"two answers":                "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+		"two answers": "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n" +
+			"Content-Length: 0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Byte by byte, the second answer arrives only after the first is complete.

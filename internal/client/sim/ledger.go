@@ -29,9 +29,9 @@ import (
 // the order of the batch. TIME is in Unix ms, followed by the offset from UTC with which it was
 // sent, if any, in minutes with a sign, such as +120. VALUES are in the order of SIGNS and in units of their last
 // decimal, separated by commas, empty if not sent. Commas at the end are left out. SIGNS are separated by commas,
-// each with its field and its number of decimals, such as spo2_pct:2. REJECTED is - if the server acknowledged all readings of the
-// request, * if it rejected all of them for good, and otherwise the rejected positions,
-// from 0, separated by commas.
+// each with its field and its number of decimals, such as spo2_pct:2. REJECTED is - if the server acknowledged all
+// readings of the request, * if it rejected all of them for good, and otherwise the rejected positions, from 0,
+// separated by commas.
 //
 // CRC is the CRC-32C of all preceding bytes of the file, in eight hexadecimal digits,
 // so that a lost line is detected as well as a changed one.

@@ -39,14 +39,16 @@ func sampleLedger(t testing.TB) func(s *sim.LedgerScript) error {
 		more := valuesOf(t, 3, 7280, 6, 3670, 7, 650000, 31, -1250)
 		return errors.Join(
 			s.Sent(1, 3, 1000, all),
-			s.Sent(2, 4, 2000, valuesOf(t, 3, 6000)), s.Sent(2, 4, 3000, valuesOf(t, 3, 6100)), s.Sent(2, 5, 3000, valuesOf(t, 2, 9700)),
+			s.Sent(2, 4, 2000, valuesOf(t, 3, 6000)), s.Sent(2, 4, 3000, valuesOf(t, 3, 6100)),
+			s.Sent(2, 5, 3000, valuesOf(t, 2, 9700)),
 			s.Answered(1),
 			s.Sent(3, 3, 4000, all),
 			s.Answered(2, 0, 2),
 			s.Sent(4, 3, 5000, all), s.Sent(5, 3, 6000, all),
 			s.Refused(3),
 			s.GivenUp(4),
-			s.SentAt(6, 1, 7000, vitals.MakeUTCOffset(120), all), s.SentAt(6, 9, 7000, vitals.MakeUTCOffset(-210), all), s.SentAt(6, 25, 7000, vitals.MakeUTCOffset(0), all),
+			s.SentAt(6, 1, 7000, vitals.MakeUTCOffset(120), all), s.SentAt(6, 9, 7000, vitals.MakeUTCOffset(-210), all),
+			s.SentAt(6, 25, 7000, vitals.MakeUTCOffset(0), all),
 			s.Answered(6),
 			s.Sent(7, 3, 8000, more), s.Answered(7),
 		)
@@ -73,7 +75,8 @@ func TestLedgerRoundTrip(t *testing.T) {
 		{Device: "sim-abc-000001", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(120)},
 		{Device: "sim-abc-000009", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(-210)},
 		{Device: "sim-abc-000025", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(0)},
-		{Device: "sim-abc-000003", TimeMs: 8000, Values: valuesOf(t, 3, 7280, 6, 3670, 7, 650000, 31, -1250), Fate: "acknowledged"},
+		{Device: "sim-abc-000003", TimeMs: 8000, Values: valuesOf(t, 3, 7280, 6, 3670, 7, 650000, 31, -1250),
+			Fate: "acknowledged"},
 		{Device: "sim-abc-000003", TimeMs: 6000, Values: all, Fate: "unsettled"}, // never answered
 	}
 	if !slices.Equal(got, want) {
@@ -81,12 +84,16 @@ func TestLedgerRoundTrip(t *testing.T) {
 	}
 	// The format is fixed: ledgers are read by later versions.
 	lines := strings.Split(string(text), "\n")
-	for i, want := range []string{"pulsegate-ledger 2 run=abc seed=7 signs=systolic_mmhg:2,diastolic_mmhg:2,spo2_pct:2,heart_rate_bpm:2,", "S 1 sim-abc-000003 1000 12100,7900,9750,7280,5800 ", "S 2 sim-abc-000004 2000 ,,,6000 "} {
+	for i, want := range []string{
+		"pulsegate-ledger 2 run=abc seed=7 signs=systolic_mmhg:2,diastolic_mmhg:2,spo2_pct:2,heart_rate_bpm:2,",
+		"S 1 sim-abc-000003 1000 12100,7900,9750,7280,5800 ", "S 2 sim-abc-000004 2000 ,,,6000 "} {
 		if !strings.HasPrefix(lines[i], want) {
 			t.Errorf("line %d is %q, want %q", i+1, lines[i], want)
 		}
 	}
-	for _, want := range []string{"\nS 6 sim-abc-000001 7000+120 12100,", "\nS 6 sim-abc-000009 7000-210 12100,", "\nS 6 sim-abc-000025 7000+0 12100,", ",interstitial_glucose_mmol_l:2,core_difference_c:3 ", " 8000 ,,,7280,,,3670,650000,,,,,,-1250 "} {
+	for _, want := range []string{"\nS 6 sim-abc-000001 7000+120 12100,", "\nS 6 sim-abc-000009 7000-210 12100,",
+		"\nS 6 sim-abc-000025 7000+0 12100,", ",interstitial_glucose_mmol_l:2,core_difference_c:3 ",
+		" 8000 ,,,7280,,,3670,650000,,,,,,-1250 "} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%q is missing in %s", want, text)
 		}

@@ -319,7 +319,8 @@ func (l *link) greeted(p *packets.Packet, err error) failure {
 		return failedConnect
 	case code != 0:
 		failed := named("CONNACK", code)
-		if l.version == mqtt311 && (code == 4 || code == 5) || l.version == mqtt5 && (code == 0x86 || code == 0x87 || code == 0x8c) {
+		if l.version == mqtt311 && (code == 4 || code == 5) || l.version == mqtt5 && (code == 0x86 || code == 0x87 ||
+			code == 0x8c) {
 			l.abort(fmt.Errorf("the server rejects the credentials: %s", failed))
 		}
 		return failed

@@ -195,7 +195,8 @@ func TestMQTT(t *testing.T) {
 				if qos == 0 {
 					safe, unconfirmed = 0, 300
 				}
-				if r.Stored != safe || r.Failed != unconfirmed || r.Requests != 300 || r.Tries != 300 || r.GivenUp != 0 || len(l.got) != 300 || l.goodbyes != 3 {
+				if r.Stored != safe || r.Failed != unconfirmed || r.Requests != 300 || r.Tries != 300 || r.GivenUp != 0 ||
+					len(l.got) != 300 || l.goodbyes != 3 {
 					t.Errorf("version %d, QoS %d: got %+v, %d publications, %d goodbyes", version, qos, r, len(l.got), l.goodbyes)
 				}
 				if qos == 2 && l.releases != 300 {
@@ -264,7 +265,8 @@ func TestMQTTResends(t *testing.T) {
 					t.Errorf("got %+v", r)
 				}
 				a, b := l.got[2], l.got[3]
-				if a.FixedHeader.Dup || !b.FixedHeader.Dup || a.PacketID != b.PacketID || !bytes.Equal(a.Payload, b.Payload) || a.TopicName != b.TopicName {
+				if a.FixedHeader.Dup || !b.FixedHeader.Dup || a.PacketID != b.PacketID || !bytes.Equal(a.Payload, b.Payload) ||
+					a.TopicName != b.TopicName {
 					t.Errorf("got %+v, then %+v", a, b)
 				}
 				for i, p := range l.got {
@@ -364,7 +366,8 @@ func TestConnackRefuses(t *testing.T) {
 				if tt.want == "" && (err != nil || r.Fault() != nil || r.Stored != 3) {
 					t.Errorf("got %v, %v, %+v", err, r.Fault(), r)
 				}
-				if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret")) {
+				if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) ||
+					strings.Contains(err.Error(), "secret")) {
 					t.Errorf("got %v, want %q", err, tt.want)
 				}
 			})
@@ -392,7 +395,8 @@ func TestMQTTViolations(t *testing.T) {
 				}}
 				r, err := l.run(t, sim.Options{Users: 1, Posts: 3, QoS: 1})
 				try(t, err)
-				if r.Stored != 3 || r.Undocumented != 1 || !errors.Is(r.Fault(), sim.ErrUndocumented) || !strings.Contains(r.Faults[0], "not MQTT") {
+				if r.Stored != 3 || r.Undocumented != 1 || !errors.Is(r.Fault(), sim.ErrUndocumented) ||
+					!strings.Contains(r.Faults[0], "not MQTT") {
 					t.Errorf("%v, %+v", r.Fault(), r)
 				}
 			})
@@ -424,13 +428,15 @@ func TestKeepAlive(t *testing.T) {
 	}{
 		"60 s": {&listener{version: 4}, 30 * time.Second, 19, 1},
 		"shorter": {&listener{version: 5, connack: func(int) *packets.Packet {
-			return &packets.Packet{FixedHeader: header(packets.Connack), Properties: packets.Properties{ServerKeepAliveFlag: true, ServerKeepAlive: 20}}
+			return &packets.Packet{FixedHeader: header(packets.Connack),
+				Properties: packets.Properties{ServerKeepAliveFlag: true, ServerKeepAlive: 20}}
 		}}, 10 * time.Second, 59, 1},
 		"without a PINGRESP": {&listener{version: 4, silent: true}, 30 * time.Second, 1, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, err := tt.l.run(t, sim.Options{Users: 1, Rate: 1. / 600, For: 601 * time.Second, QoS: 1, Timeout: 5 * time.Second})
+				r, err := tt.l.run(t, sim.Options{Users: 1, Rate: 1. / 600, For: 601 * time.Second, QoS: 1,
+					Timeout: 5 * time.Second})
 				if err != nil || r.Fault() != nil || r.Stored != 2 || len(r.Errors) != 0 {
 					t.Fatal(err, r.Fault(), r)
 				}
@@ -516,7 +522,8 @@ func TestMQTTVerifies(t *testing.T) {
 			srv := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
 			l := &listener{version: version}
 			l.bridge(t, srv)
-			opt := sim.Options{Users: 8, Devices: 13, Batch: 7, Posts: 20, Run: "t", Seed: 9, Patience: 2 * time.Minute, QoS: qos, Mix: realMix(t), MQTTVersion: map[byte]string{4: "3.1.1", 5: "5"}[version]}
+			opt := sim.Options{Users: 8, Devices: 13, Batch: 7, Posts: 20, Run: "t", Seed: 9, Patience: 2 * time.Minute,
+				QoS: qos, Mix: realMix(t), MQTTVersion: map[byte]string{4: "3.1.1", 5: "5"}[version]}
 			report, path, err := runLedger(t, opt.OverMQTT(l.dial, ""))
 			if err != nil || report.Fault() != nil {
 				t.Fatal(err, report.Fault())

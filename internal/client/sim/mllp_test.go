@@ -10,8 +10,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Only an ACK of the message that was sent, with a documented code and ERR segments that fit it, is a documented answer.
-// After AE, some readings may be stored.
+// Only an ACK of the message that was sent, with a documented code and ERR segments that fit it, is a documented
+// answer. After AE, some readings may be stored.
 func TestAcks(t *testing.T) {
 	const header = "\vMSH|^~\\&|Pulsegate||gw-000000||20261126120000.000+0000||ACK^R01^ACK|7|P|2.6\r"
 	for _, tt := range []struct{ name, text, want string }{
@@ -28,7 +28,8 @@ func TestAcks(t *testing.T) {
 		{"cut off", header + "MSA|AA|7\r", "EOF"},
 		{"HTTP", "HTTP/1.1 400 Bad Request\r\n\r\n", "the answer is not MLLP: it does not begin with a start block"},
 		{"no CR after the end block", header + "MSA|AA|7\r\x1c\n", "the answer is not MLLP: the end block has no CR"},
-		{"two answers", strings.Repeat(header+"MSA|AA|7\r\x1c\r", 2), "the answer is not MLLP: more than one answer to a message"},
+		{"two answers", strings.Repeat(header+"MSA|AA|7\r\x1c\r", 2),
+			"the answer is not MLLP: more than one answer to a message"},
 		{"endless", "\v" + strings.Repeat("x", 9<<20), "the answer is not MLLP: the answer is larger than 8 MiB"},
 	} {
 		if got := sim.JudgeAck(tt.text, 7, 3); got != tt.want {
@@ -44,7 +45,8 @@ func TestMLLPOptions(t *testing.T) {
 	if err != nil || !target.TLS() || target.Remote() {
 		t.Fatalf("%v, %v", target, err)
 	}
-	for _, url := range []string{"mllp://127.0.0.1", "http://127.0.0.1:2575", "mllp://name@127.0.0.1:2575", "mllp://127.0.0.1:2575/x", "mllp://:2575"} {
+	for _, url := range []string{"mllp://127.0.0.1", "http://127.0.0.1:2575", "mllp://name@127.0.0.1:2575",
+		"mllp://127.0.0.1:2575/x", "mllp://:2575"} {
 		if _, err := resolve(url); !errors.Is(err, sim.ErrListener) {
 			t.Errorf("%s: %v", url, err)
 		}
@@ -52,7 +54,8 @@ func TestMLLPOptions(t *testing.T) {
 	if _, err := resolve("mllp://" + net.IPv4(192, 0, 2, 1).String() + ":2575"); err != sim.ErrRemote {
 		t.Errorf("another machine: %v", err)
 	}
-	sign := vitals.Definition{Field: "fev1_l", Label: "FEV1", Unit: "L", Decimals: 3, Accepted: vitals.Range{Min: 50, Max: 12_000}}
+	sign := vitals.Definition{Field: "fev1_l", Label: "FEV1", Unit: "L", Decimals: 3,
+		Accepted: vitals.Range{Min: 50, Max: 12_000}}
 	for _, tt := range []struct {
 		opt  sim.Options
 		want string

@@ -52,7 +52,8 @@ func decode(version byte, text []byte) (packets.Packet, error) {
 func encode(p packets.Packet) []byte {
 	var out bytes.Buffer
 	encoders := map[byte]func(*bytes.Buffer) error{
-		packets.Connack: p.ConnackEncode, packets.Puback: p.PubackEncode, packets.Pubrec: p.PubrecEncode, packets.Pubcomp: p.PubcompEncode,
+		packets.Connack: p.ConnackEncode, packets.Puback: p.PubackEncode, packets.Pubrec: p.PubrecEncode,
+		packets.Pubcomp: p.PubcompEncode,
 		packets.Publish: p.PublishEncode, packets.Pingresp: p.PingrespEncode, packets.Disconnect: p.DisconnectEncode,
 	}
 	if err := encoders[p.FixedHeader.Type](&out); err != nil {
@@ -74,12 +75,14 @@ func TestPacketsOfClient(t *testing.T) {
 				if qos == 0 {
 					wantID = 0
 				}
-				if h := p.FixedHeader; err != nil || h.Qos != qos || h.Dup || h.Retain || p.PacketID != wantID || p.TopicName != "pulsegate/sim-a-000001" || !bytes.Equal(p.Payload, payload) {
+				if h := p.FixedHeader; err != nil || h.Qos != qos || h.Dup || h.Retain || p.PacketID != wantID ||
+					p.TopicName != "pulsegate/sim-a-000001" || !bytes.Equal(p.Payload, payload) {
 					t.Errorf("version %d, QoS %d, %d bytes: got %+v, %v", version, qos, size, h, err)
 				}
 			}
 		}
-		if p, err := decode(version, sim.AppendPubrel(0x1234)); err != nil || p.FixedHeader.Type != packets.Pubrel || p.PacketID != 0x1234 {
+		if p, err := decode(version, sim.AppendPubrel(0x1234)); err != nil || p.FixedHeader.Type != packets.Pubrel ||
+			p.PacketID != 0x1234 {
 			t.Errorf("got %+v, %v", p, err)
 		}
 	}
@@ -87,10 +90,13 @@ func TestPacketsOfClient(t *testing.T) {
 
 // everyProperty has all properties that a server may send.
 var everyProperty = packets.Properties{
-	SessionExpiryInterval: 7, SessionExpiryIntervalFlag: true, AssignedClientID: "a", ServerKeepAlive: 33, ServerKeepAliveFlag: true,
-	AuthenticationMethod: "m", AuthenticationData: []byte("d"), ResponseInfo: "i", ServerReference: "r", ReasonString: "why",
-	ReceiveMaximum: 7, TopicAliasMaximum: 3, MaximumQos: 1, MaximumQosFlag: true, RetainAvailable: 0, RetainAvailableFlag: true,
-	User: []packets.UserProperty{{Key: "k", Val: "v"}, {Key: "k", Val: ""}}, MaximumPacketSize: 1 << 20,
+	SessionExpiryInterval: 7, SessionExpiryIntervalFlag: true, AssignedClientID: "a", ServerKeepAlive: 33,
+	ServerKeepAliveFlag:  true,
+	AuthenticationMethod: "m", AuthenticationData: []byte("d"), ResponseInfo: "i", ServerReference: "r",
+	ReasonString:   "why",
+	ReceiveMaximum: 7, TopicAliasMaximum: 3, MaximumQos: 1, MaximumQosFlag: true, RetainAvailable: 0,
+	RetainAvailableFlag: true,
+	User:                []packets.UserProperty{{Key: "k", Val: "v"}, {Key: "k", Val: ""}}, MaximumPacketSize: 1 << 20,
 	WildcardSubAvailableFlag: true, SubIDAvailableFlag: true, SharedSubAvailableFlag: true,
 }
 
@@ -107,12 +113,15 @@ func TestPacketsOfServer(t *testing.T) {
 		{5, packets.Packet{FixedHeader: header(packets.Connack), Properties: everyProperty}, func(*sim.Packet) {}},
 		{4, packets.Packet{FixedHeader: header(packets.Puback), PacketID: 0xfffe}, func(p *sim.Packet) { p.ID = 0xfffe }},
 		{5, packets.Packet{FixedHeader: header(packets.Puback), PacketID: 7}, func(p *sim.Packet) { p.ID = 7 }},
-		{5, packets.Packet{FixedHeader: header(packets.Pubrec), PacketID: 7, ReasonCode: 0x99}, func(p *sim.Packet) { p.ID, p.Code = 7, 0x99 }},
-		{5, packets.Packet{FixedHeader: header(packets.Puback), PacketID: 7, ReasonCode: 0x99, Properties: everyProperty}, func(p *sim.Packet) { p.ID, p.Code = 7, 0x99 }},
+		{5, packets.Packet{FixedHeader: header(packets.Pubrec), PacketID: 7, ReasonCode: 0x99},
+			func(p *sim.Packet) { p.ID, p.Code = 7, 0x99 }},
+		{5, packets.Packet{FixedHeader: header(packets.Puback), PacketID: 7, ReasonCode: 0x99, Properties: everyProperty},
+			func(p *sim.Packet) { p.ID, p.Code = 7, 0x99 }},
 		{4, packets.Packet{FixedHeader: header(packets.Pubcomp), PacketID: 7}, func(p *sim.Packet) { p.ID = 7 }},
 		{4, packets.Packet{FixedHeader: header(packets.Pingresp)}, func(*sim.Packet) {}},
 		{5, packets.Packet{FixedHeader: header(packets.Disconnect), ReasonCode: 0x89}, func(p *sim.Packet) { p.Code = 0x89 }},
-		{5, packets.Packet{FixedHeader: header(packets.Disconnect), ReasonCode: 0x87, Properties: packets.Properties{ReasonString: strings.Repeat("x", 300)}}, func(p *sim.Packet) { p.Code = 0x87 }},
+		{5, packets.Packet{FixedHeader: header(packets.Disconnect), ReasonCode: 0x87,
+			Properties: packets.Properties{ReasonString: strings.Repeat("x", 300)}}, func(p *sim.Packet) { p.Code = 0x87 }},
 	} {
 		tt.from.ProtocolVersion = tt.version
 		if tt.version == 5 {
@@ -139,7 +148,8 @@ var malformedPackets = map[string]struct {
 	version byte
 	text    string
 }{
-	"HTTP":                           {4, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"},
+	"HTTP": {4,
+		"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"},
 	"AUTH":                           {5, "\xf0\x00"},
 	"SUBACK":                         {4, "\x90\x03\x00\x01\x00"},
 	"flags":                          {4, "\x41\x02\x00\x01"},

@@ -159,13 +159,16 @@ func (opt *Options) rules() []rule {
 		{opt.For <= 0 && (opt.Rate != 0 || opt.Posts == 0), "the duration or the number of requests is missing"},
 		{opt.Posts < 0 || opt.For < 0 || opt.Timeout < 0 || opt.Patience < 0 || opt.MaxTries < 1, "a number is negative"},
 		{!runName.MatchString(opt.Run), "the name of the run must have 1 to 20 letters and digits"},
-		{strings.ContainsFunc(opt.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }), "the token contains a character that cannot be sent"},
-		{opt.Rate != 0 && !(opt.Rate >= minRate && opt.Rate <= maxRate), fmt.Sprintf("the rate must be from %g to %d requests/s", minRate, maxRate)},
+		{strings.ContainsFunc(opt.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }),
+			"the token contains a character that cannot be sent"},
+		{opt.Rate != 0 && !(opt.Rate >= minRate && opt.Rate <= maxRate),
+			fmt.Sprintf("the rate must be from %g to %d requests/s", minRate, maxRate)},
 		{remote && !(opt.MaxRate > 0), "--max-rate must be a number of at least 0"},
 		{remote && opt.Rate == 0, fmt.Sprintf("the target is not this machine: set the requests per second with --rate. "+
 			"--max-rate limits it to %g readings per second", opt.MaxRate)},
-		{remote && !(perSecond <= opt.MaxRate), fmt.Sprintf("%g readings per second exceed the limit of %g for a target that is not this machine. "+
-			"Ask its operators, and raise --max-rate to what they agree to", perSecond, opt.MaxRate)},
+		{remote && !(perSecond <= opt.MaxRate),
+			fmt.Sprintf("%g readings per second exceed the limit of %g for a target that is not this machine. "+
+				"Ask its operators, and raise --max-rate to what they agree to", perSecond, opt.MaxRate)},
 	}
 }
 

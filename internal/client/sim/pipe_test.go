@@ -17,12 +17,14 @@ import (
 const stored = `{"status":"stored"}` + "\n"
 
 func ok(body string) string {
-	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		len(body), body)
 }
 
 func refusal(status int, name, fields string) string {
 	body := `{"type":"https://github.com/pulsegate/pulsegate/blob/main/docs/problems.md#` + name + `"}`
-	return fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: application/problem+json\r\n%sContent-Length: %d\r\n\r\n%s", status, fields, len(body), body)
+	return fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: application/problem+json\r\n%sContent-Length: %d\r\n\r\n%s", status,
+		fields, len(body), body)
 }
 
 // A peer is a server over pipes, for use in a synctest bubble. answer is called for

@@ -30,7 +30,8 @@ const spareFiles = 64
 func fitFiles(conns int) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil && uint64(conns)+spareFiles > uint64(limit.Cur) {
-		return fmt.Errorf("%w: %d connections need more open files than the limit of %d (ulimit -n)", ErrOptions, conns, limit.Cur)
+		return fmt.Errorf("%w: %d connections need more open files than the limit of %d (ulimit -n)", ErrOptions,
+			conns, limit.Cur)
 	}
 	return nil
 }

@@ -22,7 +22,8 @@ type readClient struct {
 }
 
 func newReadClient(target *Target, token string, signs *vitals.Signs) (readClient, error) {
-	client, err := transfer.NewClient(target.url, transfer.Credentials{Token: token, TLS: target.tlsConfig(), Dial: target.dialContext})
+	client, err := transfer.NewClient(target.url, transfer.Credentials{Token: token, TLS: target.tlsConfig(),
+		Dial: target.dialContext})
 	return readClient{client, recording.AnyValue(signs, 0)}, err
 }
 
@@ -96,7 +97,8 @@ func probe(ctx context.Context, target *Target, token string) error {
 	switch {
 	case err == nil:
 		return nil
-	case ok && (problem.Status == http.StatusForbidden || problem.Status == http.StatusServiceUnavailable || problem.Status == http.StatusTooManyRequests):
+	case ok && (problem.Status == http.StatusForbidden || problem.Status == http.StatusServiceUnavailable ||
+		problem.Status == http.StatusTooManyRequests):
 		return nil
 	case ok && problem.Status == http.StatusUnauthorized:
 		return fmt.Errorf("the target requires a valid token; name one with --token-file: %w", problem)

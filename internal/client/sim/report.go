@@ -156,7 +156,8 @@ var (
 func (r *Report) Fault() error {
 	var errs error
 	if r.Undocumented > 0 {
-		errs = errors.Join(errs, fmt.Errorf("%w: %d, such as: %s", ErrUndocumented, r.Undocumented, strings.Join(r.Faults, "; ")))
+		errs = errors.Join(errs, fmt.Errorf("%w: %d, such as: %s", ErrUndocumented, r.Undocumented,
+			strings.Join(r.Faults, "; ")))
 	}
 	if r.WronglyAccepted > 0 {
 		errs = errors.Join(errs, fmt.Errorf("%w: %d", ErrWronglyAccepted, r.WronglyAccepted))
@@ -175,12 +176,14 @@ func (v *Verification) Fault() error {
 	if v.OK() {
 		return nil
 	}
-	return fmt.Errorf("%w: missing=%d altered=%d doubled=%d unknown=%d", ErrBroken, v.Missing, v.Altered, v.Doubled, v.Unknown)
+	return fmt.Errorf("%w: missing=%d altered=%d doubled=%d unknown=%d", ErrBroken, v.Missing, v.Altered,
+		v.Doubled, v.Unknown)
 }
 
 // Summary returns a one-line summary for scripts.
 func (r *Report) Summary() string {
-	line := fmt.Sprintf("sent=%d stored=%d duplicate=%d rejected=%d failed=%d requests=%d refused_429=%d refused_503=%d undocumented=%d",
+	line := fmt.Sprintf(
+		"sent=%d stored=%d duplicate=%d rejected=%d failed=%d requests=%d refused_429=%d refused_503=%d undocumented=%d",
 		r.Sent, r.Stored, r.Duplicate, r.Rejected, r.Failed, r.Requests, r.Refused429, r.Refused503, r.Undocumented)
 	if r.Verification != nil {
 		line += " " + r.Verification.Summary()
@@ -190,7 +193,8 @@ func (r *Report) Summary() string {
 
 // Summary returns a one-line summary for scripts.
 func (v *Verification) Summary() string {
-	return fmt.Sprintf("acknowledged=%d read_back=%d missing=%d altered=%d doubled=%d unknown=%d unsettled=%d unsettled_stored=%d",
+	return fmt.Sprintf(
+		"acknowledged=%d read_back=%d missing=%d altered=%d doubled=%d unknown=%d unsettled=%d unsettled_stored=%d",
 		v.Acknowledged, v.Stored, v.Missing, v.Altered, v.Doubled, v.Unknown, v.Unsettled, v.UnsettledStored)
 }
 

@@ -20,12 +20,14 @@ func TestReport(t *testing.T) {
 
 		var table bytes.Buffer
 		try(t, r.WriteTable(&table))
-		for _, want := range []string{"open loop, 20 requests/s", "100 sent: 100 stored", "from the intended send time", "missing x"} {
+		for _, want := range []string{"open loop, 20 requests/s", "100 sent: 100 stored", "from the intended send time",
+			"missing x"} {
 			if !strings.Contains(table.String(), want) {
 				t.Errorf("the table lacks %q:\n%s", want, table.String())
 			}
 		}
-		if got := r.Summary(); !strings.HasPrefix(got, "sent=100 stored=100 duplicate=0 rejected=0 failed=0 ") || !strings.Contains(got, " missing=1 ") {
+		if got := r.Summary(); !strings.HasPrefix(got, "sent=100 stored=100 duplicate=0 rejected=0 failed=0 ") ||
+			!strings.Contains(got, " missing=1 ") {
 			t.Errorf("the summary is %q", got)
 		}
 		text, err := json.Marshal(r)
@@ -34,11 +36,13 @@ func TestReport(t *testing.T) {
 			Sent, Stored, Duplicate, Rejected, Failed *int
 			Verification                              *struct{ Missing int }
 		}
-		if err := json.Unmarshal(text, &back); err != nil || back.Sent == nil || *back.Sent != 100 || back.Failed == nil || back.Verification.Missing != 1 {
+		if err := json.Unmarshal(text, &back); err != nil || back.Sent == nil || *back.Sent != 100 || back.Failed == nil ||
+			back.Verification.Missing != 1 {
 			t.Errorf("JSON is %s", text)
 		}
 		if r.Latency.Count != 100 || r.Lateness.Count != 100 || r.Served.Count != 100 {
-			t.Errorf("%d latencies, %d of sending, %d of serving are measured, want 100 each", r.Latency.Count, r.Lateness.Count, r.Served.Count)
+			t.Errorf("%d latencies, %d of sending, %d of serving are measured, want 100 each", r.Latency.Count, r.Lateness.Count,
+				r.Served.Count)
 		}
 	})
 }

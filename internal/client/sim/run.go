@@ -108,14 +108,17 @@ func newRun(opt *Options, report *Report) (*run, error) {
 	r := &run{
 		opt: opt, report: report, figures: newFigures(),
 		composer: composer{
-			fleet: newFleet(opt, opt.model(time.Now())), counts: report.Behaviours, version: opt.mqttVersion(), qos: byte(opt.QoS),
-			heads: [2][]byte{target.head(opt.Token, false, opt.Influx, opt.Mapped), target.head(opt.Token, true, opt.Influx, opt.Mapped)},
+			fleet: newFleet(opt, opt.model(time.Now())), counts: report.Behaviours, version: opt.mqttVersion(),
+			qos: byte(opt.QoS),
+			heads: [2][]byte{target.head(opt.Token, false, opt.Influx, opt.Mapped),
+				target.head(opt.Token, true, opt.Influx, opt.Mapped)},
 		},
-		transport: transport{dial: opt.dial, read: (*answerReader).read, judge: newJudge(opt), timeout: opt.Timeout, returned: make(chan *connection, slots)},
-		conns:     make([]*connection, slots),
-		active:    slots,
-		until:     opt.For,
-		total:     pacer(opt.Rate).total(opt.For),
+		transport: transport{dial: opt.dial, read: (*answerReader).read, judge: newJudge(opt), timeout: opt.Timeout,
+			returned: make(chan *connection, slots)},
+		conns:  make([]*connection, slots),
+		active: slots,
+		until:  opt.For,
+		total:  pacer(opt.Rate).total(opt.For),
 	}
 	if opt.dial == nil {
 		r.transport.dial = target.dial
@@ -266,7 +269,8 @@ func (r *run) done() bool {
 // checkSilence aborts the run if no answer has arrived for Patience although one was
 // expected: a request was in progress and the server had not asked to wait.
 func (r *run) checkSilence() {
-	expected := r.live > 0 && slices.ContainsFunc(r.conns, func(c *connection) bool { return c.live && !c.waitingAsAsked(r.now) })
+	expected := r.live > 0 &&
+		slices.ContainsFunc(r.conns, func(c *connection) bool { return c.live && !c.waitingAsAsked(r.now) })
 	if !expected {
 		r.lastAnswer = r.now
 	} else if r.now-r.lastAnswer > r.opt.Patience {

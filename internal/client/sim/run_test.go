@@ -59,7 +59,8 @@ func TestUnsent(t *testing.T) {
 		r, err := p.run(t, t.Context(), sim.Options{Users: 1, Rate: 10, For: 5 * time.Second, Patience: 3 * time.Second})
 		try(t, err)
 		if r.Unsent == 0 || r.Requests+r.GivenUp+r.Unsent != 50 || uint64(r.Latency.Count) != 50 {
-			t.Errorf("%d answered, %d given up, %d unsent, %d latencies; want 50 in all", r.Requests, r.GivenUp, r.Unsent, r.Latency.Count)
+			t.Errorf("%d answered, %d given up, %d unsent, %d latencies; want 50 in all", r.Requests, r.GivenUp, r.Unsent,
+				r.Latency.Count)
 		}
 		if r.Latency.P50Us < 2_000_000 {
 			t.Errorf("latency %+v does not show the wait", r.Latency)
@@ -150,7 +151,8 @@ func TestGarbage(t *testing.T) {
 				if !errors.Is(err, transfer.ErrNotPulsegate) {
 					t.Errorf("got %v, want ErrNotPulsegate", err)
 				}
-				if r.Undocumented < 100 || r.Undocumented > 110 || r.Stored != 0 || !errors.Is(r.Fault(), sim.ErrUndocumented) || len(r.Faults) == 0 {
+				if r.Undocumented < 100 || r.Undocumented > 110 || r.Stored != 0 || !errors.Is(r.Fault(), sim.ErrUndocumented) ||
+					len(r.Faults) == 0 {
 					t.Errorf("got %+v", r)
 				}
 			})

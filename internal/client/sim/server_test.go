@@ -56,7 +56,9 @@ func serve(t testing.TB, b *backend, wrap func(http.Handler) http.Handler) *http
 	t.Helper()
 	core, err := ingest.New(b, problem.New(), ingest.Config{})
 	try(t, err)
-	reads := query.New(b, b, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.NewSigns().DefaultFlagLimits()})
+	reads := query.New(b, b,
+		query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue},
+			Flags: vitals.NewSigns().DefaultFlagLimits()})
 	writes := core.Handler(nil)
 	if wrap != nil {
 		writes = wrap(writes)
@@ -106,13 +108,15 @@ func wantSum(t testing.TB, r *sim.Report) {
 }
 
 func realMix(t testing.TB) sim.Mix {
-	return mix(t, "real", map[string]string{"drop": "0.05", "malformed": "0.05", "buffer": "0.3", "forward": "0.1", "reorder": "0.1"})
+	return mix(t, "real", map[string]string{"drop": "0.05", "malformed": "0.05", "buffer": "0.3", "forward": "0.1",
+		"reorder": "0.1"})
 }
 
 // A correct server passes, whatever gateways do.
 func TestCountsAddUp(t *testing.T) {
 	srv := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
-	report, path, err := runLedger(t, sim.Options{Target: target(t, srv), Users: 20, Devices: 31, Batch: 7, Posts: 40, Run: "t", Seed: 9,
+	report, path, err := runLedger(t, sim.Options{Target: target(t, srv), Users: 20, Devices: 31, Batch: 7, Posts: 40,
+		Run: "t", Seed: 9,
 		Mix: realMix(t)})
 	try(t, err)
 	if err := report.Fault(); err != nil {
@@ -127,7 +131,8 @@ func TestCountsAddUp(t *testing.T) {
 		}
 	}
 	if report.Duplicate == 0 || report.Rejected == 0 || report.Failed != 0 {
-		t.Errorf("%d duplicates, %d rejected, %d failed; want some, some and none", report.Duplicate, report.Rejected, report.Failed)
+		t.Errorf("%d duplicates, %d rejected, %d failed; want some, some and none", report.Duplicate, report.Rejected,
+			report.Failed)
 	}
 	v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)})
 	try(t, err)

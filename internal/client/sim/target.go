@@ -15,7 +15,9 @@ import (
 )
 
 // ErrRemote means that a target may be another machine, which was not allowed.
-var ErrRemote = errors.New("the target is not this machine; a simulated fleet is a heavy load, and its readings stay in the store. Use --allow-remote to do it anyway")
+var ErrRemote = errors.New(
+	"the target is not this machine; a simulated fleet is a heavy load, and its readings stay in the store. Use " +
+		"--allow-remote to do it anyway")
 
 // ErrTarget is wrapped by errors about the form of a target.
 var ErrTarget = errors.New("the target must have the form http://host:port")
@@ -42,7 +44,8 @@ type Target struct {
 // cannot refer to another machine later.
 func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, error) {
 	u, err := url.Parse(target)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
+		u.RawQuery != "" || u.Fragment != "" {
 		return nil, ErrTarget // the target is not quoted: it may hold a password
 	}
 	t := &Target{
@@ -65,13 +68,14 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 }
 
 // ResolveListener is ResolveTarget for a listener of protocol, mqtt or mllp, which is the scheme of its URL, or
-// with TLS mqtts or mllps. A user name in a URL of MQTT is that of all gateways. By default, only gateways without a token
-// and without a certificate have user names: a server takes the gateway from those.
+// with TLS mqtts or mllps. A user name in a URL of MQTT is that of all gateways. By default, only gateways without a
+// token and without a certificate have user names: a server takes the gateway from those.
 func ResolveListener(ctx context.Context, protocol, target string, remote bool) (*Target, error) {
 	// The target is not quoted: it may hold a password.
 	bad := fmt.Errorf("%w %[2]s://host:port or %[2]ss://host:port", ErrListener, protocol)
 	u, err := url.Parse(target)
-	if err != nil || u.Scheme != protocol && u.Scheme != protocol+"s" || u.Hostname() == "" || u.RequestURI() != "/" || u.Fragment != "" {
+	if err != nil || u.Scheme != protocol && u.Scheme != protocol+"s" || u.Hostname() == "" || u.RequestURI() != "/" ||
+		u.Fragment != "" {
 		return nil, bad
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
@@ -146,7 +150,8 @@ func (t *Target) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 
 // tlsConfig returns the TLS configuration for the target.
 func (t *Target) tlsConfig() *tls.Config {
-	return &tls.Config{ServerName: t.name, RootCAs: t.roots, Certificates: t.certs, MinVersion: tls.VersionTLS12, NextProtos: t.alpn}
+	return &tls.Config{ServerName: t.name, RootCAs: t.roots, Certificates: t.certs, MinVersion: tls.VersionTLS12,
+		NextProtos: t.alpn}
 }
 
 // head returns the header of a POST of readings up to the value of Content-Length.

@@ -297,7 +297,10 @@ func preserved(sent []ledgerEntry, stored *vitals.Values) bool {
 // wasSent reports whether every stored sign was sent with that value, and some reading with
 // the stored offset from UTC, in a request that was not rejected.
 func wasSent(sent []ledgerEntry, stored *vitals.Reading) bool {
-	if !slices.ContainsFunc(sent, func(e ledgerEntry) bool { return e.outcome != refused && e.offset == stored.UTCOffset }) {
+	if !slices.ContainsFunc(sent, func(e ledgerEntry) bool {
+		return e.outcome != refused &&
+			e.offset == stored.UTCOffset
+	}) {
 		return false
 	}
 	for sign, got := range stored.Values.All() {

@@ -95,7 +95,8 @@ func habitsOf(signs *vitals.Signs, also []string) ([]habit, error) {
 			if least > most { // nothing that is accepted is usual
 				least, most = int64(d.Accepted.Min), int64(d.Accepted.Max)
 			}
-			habits = append(habits, habit{s, false, (least + most) / 2, (most - least) / 12, (most - least) / 24, least, most, 1})
+			habits = append(habits, habit{s, false, (least + most) / 2, (most - least) / 12, (most - least) / 24,
+				least, most, 1})
 		}
 	}
 	return habits, nil

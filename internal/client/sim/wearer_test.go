@@ -73,9 +73,11 @@ func TestWearerDistribution(t *testing.T) {
 		}
 	}
 	for sign, want := range map[vitals.Sign][2]float64{
-		vitals.Systolic: {120, 124}, vitals.Diastolic: {70, 73}, vitals.SpO2: {96.5, 97}, vitals.HeartRate: {79, 82}, vitals.RestingHeartRate: {64, 67},
-		vitals.RespiratoryRate: {15, 16}, vitals.BodyTemperature: {36.6, 36.8}, vitals.BodyWeight: {73, 77},
-		vitals.GlucoseMass: {103, 107}, vitals.GlucoseMolar: {5.7, 5.9}, vitals.PulseRate: {79, 81}, vitals.MaxSigns - 1: {-0.7, -0.55},
+		vitals.Systolic: {120, 124}, vitals.Diastolic: {70, 73}, vitals.SpO2: {96.5, 97}, vitals.HeartRate: {79, 82},
+		vitals.RestingHeartRate: {64, 67},
+		vitals.RespiratoryRate:  {15, 16}, vitals.BodyTemperature: {36.6, 36.8}, vitals.BodyWeight: {73, 77},
+		vitals.GlucoseMass: {103, 107}, vitals.GlucoseMolar: {5.7, 5.9}, vitals.PulseRate: {79, 81},
+		vitals.MaxSigns - 1: {-0.7, -0.55},
 	} {
 		if got := sums[sign] / counts[sign]; got < want[0] || got > want[1] {
 			t.Errorf("the mean of %s is %.2f, want from %v to %v", signs.Field(sign), got, want[0], want[1])

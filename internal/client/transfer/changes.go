@@ -62,7 +62,8 @@ func Changes(ctx context.Context, c *Client, sel ChangeSelection, use func(page 
 			}
 			return fmt.Errorf("read changes: %w", err)
 		}
-		if _, err := base64.RawURLEncoding.DecodeString(page.Next); err != nil || page.Next == "" || len(page.Next) > MaxCursorBytes {
+		if _, err := base64.RawURLEncoding.DecodeString(page.Next); err != nil || page.Next == "" ||
+			len(page.Next) > MaxCursorBytes {
 			return fmt.Errorf("read changes: %w", ErrNotPulsegate)
 		}
 		if err := use(&page); err != nil {

@@ -54,7 +54,8 @@ type Client struct {
 func NewClient(target string, cred Credentials) (*Client, error) {
 	u, err := url.Parse(target)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.ContainsAny(target, "?#") {
-		return nil, settings.Usagef("--target is not of the form http://host:port%s", targetHint(target)) // it may hold a password
+		// it may hold a password
+		return nil, settings.Usagef("--target is not of the form http://host:port%s", targetHint(target))
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
@@ -377,7 +378,9 @@ func readProblem(resp *http.Response, text []byte) *Problem {
 		*part = printable(*part)
 	}
 	p.Status, p.retryAfter = resp.StatusCode, retryAfter(resp)
-	p.needsTLS = p.Status == http.StatusBadRequest && bytes.HasPrefix(text, []byte("Client sent an HTTP request to an HTTPS server")) // by net/http
+	// by net/http
+	p.needsTLS = p.Status == http.StatusBadRequest &&
+		bytes.HasPrefix(text, []byte("Client sent an HTTP request to an HTTPS server"))
 	return p
 }
 

@@ -63,8 +63,8 @@ func copyWhole(w io.Writer, in io.Reader, end string) error {
 // maxReadingBytes bounds a reading in NDJSON.
 const maxReadingBytes = 64 << 10
 
-// Readings calls visit with each of the selected readings, a line of NDJSON, which is valid until visit returns. An error of
-// visit is [Final].
+// Readings calls visit with each of the selected readings, a line of NDJSON, which is valid until visit returns. An
+// error of visit is [Final].
 func (c *Client) Readings(ctx context.Context, sel Selection, visit func(line []byte) error) error {
 	sel.Format = "ndjson"
 	resp, end, err := readings(ctx, c, sel)

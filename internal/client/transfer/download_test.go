@@ -49,7 +49,8 @@ func TestLeftOut(t *testing.T) {
 		io.WriteString(w, "[]"+r.URL.Query().Get("end"))
 		w.Header().Set("Pulsegate-Left-Out", "steps, hrv_ms")
 	})
-	if got, err := client.Download(t.Context(), io.Discard, transfer.Selection{Device: "w-1", Format: "omh"}); err != nil || got != "steps, hrv_ms" {
+	if got, err := client.Download(t.Context(), io.Discard, transfer.Selection{Device: "w-1", Format: "omh"}); err !=
+		nil || got != "steps, hrv_ms" {
 		t.Errorf("left out %q, error %v", got, err)
 	}
 }
@@ -152,7 +153,9 @@ var errFull = errors.New("full")
 func (failingWriter) Write([]byte) (int, error) { return 0, errFull }
 
 func TestFullWriter(t *testing.T) {
-	client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "line\n"+r.URL.Query().Get("end")) })
+	client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "line\n"+r.URL.Query().Get("end"))
+	})
 	sel := transfer.Selection{Device: "w-1", Format: "csv"}
 	if _, err := client.Download(t.Context(), failingWriter{}, sel); !errors.Is(err, errFull) {
 		t.Errorf("got error %v, want that of the writer", err)

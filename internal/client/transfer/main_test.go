@@ -93,7 +93,8 @@ func rows(n int) string {
 // open returns a Reader of a CSV file.
 func open(t *testing.T, text string) recording.Reader {
 	t.Helper()
-	r, err := recording.NewCSV(strings.NewReader(text), recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns())})
+	r, err := recording.NewCSV(strings.NewReader(text),
+		recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns())})
 	try(t, err)
 	return r
 }

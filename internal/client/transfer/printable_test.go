@@ -17,7 +17,8 @@ func TestPrintable(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/devices":
-			fmt.Fprintf(w, `{"devices":[{"device":"d%s","latest":{"heart_rate_bpm":{"value":1,"flags":["f%s"]}}}]}`, escape, escape)
+			fmt.Fprintf(w, `{"devices":[{"device":"d%s","latest":{"heart_rate_bpm":{"value":1,"flags":["f%s"]}}}]}`,
+				escape, escape)
 		case "/v1/devices/d":
 			fmt.Fprintf(w, `{"device":"d%s"}`, escape)
 		case transfer.AssignmentsPath:
@@ -37,10 +38,12 @@ func TestPrintable(t *testing.T) {
 	ctx := t.Context()
 	shown := map[string]any{}
 	shown["problem"] = client.Backup(ctx, func(io.Reader, int64) error { return nil })
-	shown["devices"] = client.Devices(ctx, 0, func(page []transfer.Device) error { return fmt.Errorf("%s", fmt.Sprint(page)) })
+	shown["devices"] = client.Devices(ctx, 0,
+		func(page []transfer.Device) error { return fmt.Errorf("%s", fmt.Sprint(page)) })
 	device, err := client.Device(ctx, "d")
 	shown["device"] = fmt.Sprint(device.Name, err)
-	shown["assignments"] = client.Assignments(ctx, "", "", func(a transfer.Assignment) error { return fmt.Errorf("%s", fmt.Sprint(a)) })
+	shown["assignments"] = client.Assignments(ctx, "", "",
+		func(a transfer.Assignment) error { return fmt.Errorf("%s", fmt.Sprint(a)) })
 	answer, err := client.SendBatch(ctx, []byte("[]"), 1)
 	shown["batch"] = fmt.Sprint(answer, err)
 	for what, text := range shown {

@@ -23,7 +23,8 @@ type Unanswered struct {
 
 // Rejections returns the newest rejections that the server lists, at most limit, and the number of all
 // since its start, or 0 if the client may not know that. If device is "", they are of all devices.
-func (c *Client) Rejections(ctx context.Context, device string, limit int) (newest []Unanswered, total uint64, err error) {
+func (c *Client) Rejections(ctx context.Context, device string, limit int) (newest []Unanswered,
+	total uint64, err error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	if device != "" {
 		query.Set("device", device)

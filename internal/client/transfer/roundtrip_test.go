@@ -24,7 +24,9 @@ func server(t *testing.T) *transfer.Client {
 	store := storetest.NewMemory()
 	core, err := ingest.New(store, problem.New(), ingest.Config{})
 	try(t, err)
-	reads := query.New(store, store, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.NewSigns().DefaultFlagLimits()})
+	reads := query.New(store, store,
+		query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue},
+			Flags: vitals.NewSigns().DefaultFlagLimits()})
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/readings", core.Handler(nil))
 	mux.HandleFunc("GET /v1/devices/{device}/readings", reads.Readings)
@@ -78,7 +80,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s: exported\n%s\nthen\n%s\nthen\n%s", format, texts[0], texts[1], texts[2])
 		}
 		for _, offset := range []string{"120", "60", "0", "-210", "345"} {
-			if !strings.Contains(texts[0], `Z","utc_offset_minutes":`+offset+`,`) && !strings.Contains(texts[0], "Z,"+offset+",") {
+			if !strings.Contains(texts[0], `Z","utc_offset_minutes":`+offset+`,`) &&
+				!strings.Contains(texts[0], "Z,"+offset+",") {
 				t.Errorf("%s: no offset of %s minutes in\n%s", format, offset, texts[0])
 			}
 		}

@@ -19,7 +19,8 @@ import (
 func TestTargets(t *testing.T) {
 	for _, target := range []string{
 		"", "127.0.0.1:8080", "localhost:8080", "ftp://host", "http://", "http:///v1", "http://host?", "http://host/?a=b",
-		"http://host#", "http://host#top", "http://ho st", "http://host:port", "http://user:secret@host?", "user:secret@host", "http://host?token=secret",
+		"http://host#", "http://host#top", "http://ho st", "http://host:port", "http://user:secret@host?", "user:secret@host",
+		"http://host?token=secret",
 	} {
 		_, err := transfer.NewClient(target, transfer.Credentials{})
 		if err == nil || !strings.HasPrefix(err.Error(), "--target is ") || strings.Contains(err.Error(), "secret") {
@@ -45,7 +46,8 @@ func TestStatuses(t *testing.T) {
 			tries := 0
 			client, made := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				tries++
-				if got := r.Method + " " + r.URL.Path + " " + r.Header.Get("Content-Type"); got != "POST /v1/readings application/json" {
+				if got := r.Method + " " + r.URL.Path + " " +
+					r.Header.Get("Content-Type"); got != "POST /v1/readings application/json" {
 					t.Errorf("got request %q", got)
 				}
 				if status >= 400 {
@@ -61,7 +63,8 @@ func TestStatuses(t *testing.T) {
 				OnRefused: func(transfer.Refusal) { refused++ },
 			})
 			if tries != wantTries || len(*made) != wantTries-1 || refused != 0 {
-				t.Errorf("got %d tries, %d waits and %d refusals, want %d tries, one wait less and no refusals", tries, len(*made), refused, wantTries)
+				t.Errorf("got %d tries, %d waits and %d refusals, want %d tries, one wait less and no refusals", tries, len(*made),
+					refused, wantTries)
 			}
 			want := transfer.Summary{Sent: 3, Failed: 3, Rows: 3}
 			if sum != want {
@@ -177,7 +180,8 @@ func TestRefusals(t *testing.T) {
 		io.WriteString(w, `{"stored":1,"duplicate":1,"rejected":[{"index":1,"field":"spo2_pct","reason":"conflict"}]}`)
 	})
 	var refusals []transfer.Refusal
-	text := head + row + "no time,w-1,61,97\n" + "2026-01-01T00:00:01Z,w-1,61,\n" + "2026-01-01T00:00:02Z,w-1,,\n" + "2026-01-01T00:00:03Z,w-1,0,97\n"
+	text := head + row + "no time,w-1,61,97\n" + "2026-01-01T00:00:01Z,w-1,61,\n" + "2026-01-01T00:00:02Z,w-1,,\n" +
+		"2026-01-01T00:00:03Z,w-1,0,97\n"
 	sum, err := transfer.Upload(t.Context(), client, open(t, text), transfer.UploadOptions{
 		OnRefused: func(r transfer.Refusal) { refusals = append(refusals, r) },
 	})
@@ -189,7 +193,8 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("got %+v, error %v, want %+v", sum, err, want)
 	}
 	if len(refusals) != 2 || refusals[0].Line != 3 || refusals[0].Field != "time" || refusals[0].Reason == "" ||
-		refusals[1].Line != 4 || refusals[1].Field != "spo2_pct" || refusals[1].Reason != "conflict" || refusals[1].Row != nil {
+		refusals[1].Line != 4 || refusals[1].Field != "spo2_pct" || refusals[1].Reason != "conflict" ||
+		refusals[1].Row != nil {
 		t.Errorf("got refusals %+v, want line 3 and line 4", refusals)
 	}
 }
@@ -197,20 +202,23 @@ func TestRefusals(t *testing.T) {
 // TestWrongAnswers checks that readings with an inconsistent answer are counted as
 // failed and are not retried.
 func TestWrongAnswers(t *testing.T) {
-	const count, index, garbage = "account for every reading", "not ascending positions of the batch", "does not respond like Pulsegate"
+	const count, index, garbage = "account for every reading", "not ascending positions of the batch",
+		"does not respond like Pulsegate"
 	for _, c := range []struct{ answer, want string }{
 		{`{"stored":1,"duplicate":0,"rejected":[]}`, count},
 		{`{"stored":2,"duplicate":1,"rejected":[]}`, count},
 		{`{"stored":-1,"duplicate":3,"rejected":[]}`, count},
 		{`{"stored":3,"duplicate":-1,"rejected":[]}`, count},
-		{`{"stored":9223372036854775807,"duplicate":9223372036854775807,"rejected":[{"index":0,"field":"","reason":"x"},{"index":1,"field":"","reason":"x"}]}`, count},
+		{`{"stored":9223372036854775807,"duplicate":9223372036854775807,"rejected":[{"index":0,"field":"","reason":"x"},` +
+			`{"index":1,"field":"","reason":"x"}]}`, count},
 		{`{}`, garbage},
 		{`null`, garbage},
 		{`{"stored":2}`, garbage},
 		{`{"stored":1,"duplicate":0,"rejected":[{"index":0,"reason":"x"}]}`, "without index, field or reason"},
 		{`{"stored":1,"duplicate":0,"rejected":[{"index":2,"field":"","reason":"x"}]}`, index},
 		{`{"stored":1,"duplicate":0,"rejected":[{"index":-1,"field":"","reason":"x"}]}`, index},
-		{`{"stored":0,"duplicate":0,"rejected":[{"index":1,"field":"","reason":"x"},{"index":1,"field":"","reason":"x"}]}`, index},
+		{`{"stored":0,"duplicate":0,"rejected":[{"index":1,"field":"","reason":"x"},{"index":1,"field":"","reason":"x"}]}`,
+			index},
 		{``, garbage},
 		{`<html>`, garbage},
 		{`{"stored":2,"duplicate":0,"rejected":[]`, garbage},
@@ -243,7 +251,10 @@ func TestDevices(t *testing.T) {
 	page := func(next string, names ...string) string {
 		var devices []string
 		for _, name := range names {
-			devices = append(devices, fmt.Sprintf(`{"device":%q,"time":"2026-11-21T10:00:00Z","latest":{"spo2_pct":{"value":97.50,"time":"2026-11-21T10:00:00Z","utc_offset_minutes":0,"flags":["low"]}}}`, name))
+			devices = append(devices,
+				fmt.Sprintf(
+					`{"device":%q,"time":"2026-11-21T10:00:00Z","latest":{"spo2_pct":{"value":97.50,"time":"2026-11-21T10:00:00Z",`+
+						`"utc_offset_minutes":0,"flags":["low"]}}}`, name))
 		}
 		return fmt.Sprintf(`{"devices":[%s],"next_cursor":%q,"later":"member"}`, strings.Join(devices, ","), next)
 	}
@@ -274,14 +285,16 @@ func TestDevices(t *testing.T) {
 				var names []string
 				for _, d := range page {
 					names = append(names, d.Name)
-					if latest := d.Latest["spo2_pct"]; latest.Value.String() != "97.50" || len(latest.Flags) != 1 || latest.UTCOffset == nil || *latest.UTCOffset != 0 || latest.Time.IsZero() || d.Time.IsZero() {
+					if latest := d.Latest["spo2_pct"]; latest.Value.String() != "97.50" || len(latest.Flags) != 1 ||
+						latest.UTCOffset == nil || *latest.UTCOffset != 0 || latest.Time.IsZero() || d.Time.IsZero() {
 						t.Errorf("%s: %+v", d.Name, d)
 					}
 				}
 				got = append(got, fmt.Sprint(names))
 				return nil
 			})
-			if strings.Join(got, " ") != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+			if strings.Join(got, " ") != tt.want || (err == nil) != (tt.wantErr == "") ||
+				err != nil && !strings.Contains(err.Error(), tt.wantErr) {
 				t.Errorf("got %v, %v; want %s and error %q", got, err, tt.want, tt.wantErr)
 			}
 		})

@@ -85,10 +85,11 @@ type Log struct {
 // of out.Write are serialized, and each has complete lines.
 func New(out io.Writer, opt Options) *Log {
 	l := &Log{
-		level:     opt.Level,
-		start:     time.Now(),
-		lineBytes: int64(max(cmp.Or(opt.BytesPerMinute, DefaultBytesPerMinute), MinBytesPerMinute)) - queueBytes - summaryBytes,
-		kinds:     kinds{byKey: make(map[kindKey]*kind, maxKinds), other: kind{kindKey: kindKey{message: otherKinds}}},
+		level: opt.Level,
+		start: time.Now(),
+		lineBytes: int64(max(cmp.Or(opt.BytesPerMinute, DefaultBytesPerMinute), MinBytesPerMinute)) - queueBytes -
+			summaryBytes,
+		kinds: kinds{byKey: make(map[kindKey]*kind, maxKinds), other: kind{kindKey: kindKey{message: otherKinds}}},
 	}
 	if l.level == nil {
 		l.level = slog.LevelInfo
@@ -100,7 +101,8 @@ func New(out io.Writer, opt Options) *Log {
 	if opt.JSON {
 		l.bare = slog.NewJSONHandler(&l.line, all)
 	}
-	l.queue = queue{out: out, lost: l.linesLost, last: l.lastSummaries, waiting: make(chan []byte, queueLines+1), done: make(chan struct{})}
+	l.queue = queue{out: out, lost: l.linesLost, last: l.lastSummaries, waiting: make(chan []byte, queueLines+1),
+		done: make(chan struct{})}
 	go l.queue.run()
 	return l
 }

@@ -183,7 +183,8 @@ func TestBudgetOfLines(t *testing.T) {
 func TestWorstMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newReader()
-		l := logbudget.New(out, logbudget.Options{LinesPerMinute: 100, BytesPerMinute: logbudget.MinBytesPerMinute, JSON: true})
+		l := logbudget.New(out, logbudget.Options{LinesPerMinute: 100, BytesPerMinute: logbudget.MinBytesPerMinute,
+			JSON: true})
 		log := slog.New(l.Handler())
 		kind := func(i int) string { return fmt.Sprintf("%s%3d", strings.Repeat("\x01", 93), i) }
 		flood := func() {
@@ -228,7 +229,8 @@ func TestBytesOfAnyMinute(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			out := newReader()
-			l := logbudget.New(out, logbudget.Options{LinesPerMinute: 1 + rng.IntN(300), BytesPerMinute: bytesPerMinute, JSON: seed%2 == 0})
+			l := logbudget.New(out, logbudget.Options{LinesPerMinute: 1 + rng.IntN(300), BytesPerMinute: bytesPerMinute,
+				JSON: seed%2 == 0})
 			log := slog.New(l.Handler())
 			resume := func() {}
 			for range 40 {
@@ -275,7 +277,8 @@ func logErrors(t *testing.T, errs int) {
 	for g := range goroutines {
 		wg.Go(func() {
 			for i := range each {
-				log.LogAttrs(context.Background(), slog.LevelError, messages[(g+i)%len(messages)], slog.Any("error", failure), slog.Int("n", i))
+				log.LogAttrs(context.Background(), slog.LevelError, messages[(g+i)%len(messages)], slog.Any("error", failure),
+					slog.Int("n", i))
 			}
 		})
 	}
@@ -298,7 +301,8 @@ func logErrors(t *testing.T, errs int) {
 		reported += suppressed + dropped
 	}
 	if reported != got.Suppressed+got.Dropped || reported+got.Lines-summaries != int64(errs) {
-		t.Errorf("%d reported as missing, %d lines written, of which %d are summaries; Stats: %+v; want %d errors in total", reported, got.Lines, summaries, got, errs)
+		t.Errorf("%d reported as missing, %d lines written, of which %d are summaries; Stats: %+v; want %d errors in total",
+			reported, got.Lines, summaries, got, errs)
 	}
 	if summaries != int64(len(messages)) {
 		t.Errorf("%d summaries, want one for each of %d kinds", summaries, len(messages))
@@ -321,7 +325,8 @@ func TestCloseIsBounded(t *testing.T) {
 		slog.New(l.Handler()).Info("too late")
 		resume()
 		closeLog(t, l)
-		equal(t, out.lines(), `level=INFO msg="a line"`, `level=INFO msg="suppressed lines like this" dropped=1 like="too late"`)
+		equal(t, out.lines(), `level=INFO msg="a line"`,
+			`level=INFO msg="suppressed lines like this" dropped=1 like="too late"`)
 	})
 }
 
@@ -349,7 +354,8 @@ func TestWriterFails(t *testing.T) {
 // The byte budget relies on a bound for summaries.
 func TestSummaryBytes(t *testing.T) {
 	const maxSummaryBytes = 800
-	for _, message := range []string{strings.Repeat("\x01", 500), strings.Repeat("\xff", 500), strings.Repeat("\u2028", 500), strings.Repeat("\U0010ffff", 500), strings.Repeat(`"`, 500)} {
+	for _, message := range []string{strings.Repeat("\x01", 500), strings.Repeat("\xff", 500),
+		strings.Repeat("\u2028", 500), strings.Repeat("\U0010ffff", 500), strings.Repeat(`"`, 500)} {
 		for _, asJSON := range []bool{true, false} {
 			out := newReader()
 			l := logbudget.New(out, logbudget.Options{LinesPerMinute: 1, JSON: asJSON})
@@ -396,7 +402,8 @@ func TestOneLine(t *testing.T) {
 		log  func(*slog.Logger)
 		want string // substring of the line
 	}{
-		{"plain", func(l *slog.Logger) { l.Info("m", "i", 1, "s", "t", "d", time.Second, "b", true) }, "msg=m i=1 s=t d=1s b=true"},
+		{"plain", func(l *slog.Logger) { l.Info("m", "i", 1, "s", "t", "d", time.Second, "b", true) },
+			"msg=m i=1 s=t d=1s b=true"},
 		{"long value", func(l *slog.Logger) { l.Info("m", "k", long) }, "… (6928 bytes cut)"},
 		{"long message", func(l *slog.Logger) { l.Info(long) }, "… (9616 bytes cut)"},
 		{"long key", func(l *slog.Logger) { l.Info("m", long, 1) }, "… (9952 bytes cut)"},
@@ -413,8 +420,10 @@ func TestOneLine(t *testing.T) {
 		{"long group before", func(l *slog.Logger) { l.WithGroup(long).Info("m", "b", 2) }, "bytes cut)"},
 		{"value that logs", func(l *slog.Logger) { l.Info("m", "k", noisy{l}) }, "k=noisy"},
 		{"text that panics", func(l *slog.Logger) { l.Info("m", "k", broken{}) }, "no text"},
-		{"line ends", func(l *slog.Logger) { l.Info("m\nlevel=ERROR msg=forged", "k\n", "a\r\nb") }, `msg="m\nlevel=ERROR msg=forged"`},
-		{"cut in a character", func(l *slog.Logger) { l.Info("m", "k", strings.Repeat("ö", 3000)) }, "ö… (2928 bytes cut)"},
+		{"line ends", func(l *slog.Logger) { l.Info("m\nlevel=ERROR msg=forged", "k\n", "a\r\nb") },
+			`msg="m\nlevel=ERROR msg=forged"`},
+		{"cut in a character", func(l *slog.Logger) { l.Info("m", "k", strings.Repeat("ö", 3000)) },
+			"ö… (2928 bytes cut)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, asJSON := range []bool{false, true} {
@@ -460,7 +469,8 @@ func TestLogLogger(t *testing.T) {
 	log.Print("something else")
 	closeLog(t, l)
 	equal(t, out.lines(),
-		`level=ERROR msg="request handler panicked" text="http: panic serving 127.0.0.1:1: boom\ngoroutine 7 [running]:\nmain.main()"`,
+		`level=ERROR msg="request handler panicked" text="http: panic serving 127.0.0.1:1: boom\ngoroutine 7 `+
+			`[running]:\nmain.main()"`,
 		`level=WARN msg="http server" text=something`,
 		`level=WARN msg="suppressed lines like this" suppressed=1 like="http server"`)
 }

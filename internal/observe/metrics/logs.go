@@ -19,6 +19,7 @@ func (c logCollector) Collect(ch chan<- prometheus.Metric) {
 	to.Counter("pulsegate_log_bytes_total", "Bytes of the log lines written.", float64(s.Bytes))
 	for reason, n := range map[string]int64{"budget": s.Suppressed, "blocked": s.Dropped} {
 		to.Counter("pulsegate_log_suppressed_lines_total",
-			"Log lines that were counted but not written, by reason: beyond their budget, or blocked because standard error was not read.", float64(n), "reason", reason)
+			"Log lines that were counted but not written, by reason: beyond their budget, or blocked because standard error "+
+				"was not read.", float64(n), "reason", reason)
 	}
 }

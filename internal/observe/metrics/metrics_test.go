@@ -75,7 +75,8 @@ func TestHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, isReady := range []bool{true, false} {
-		text, _ := scrape(t, metrics.Handler("1.2.3", func() bool { return isReady }, metrics.Log(log), gauges(func() float64 { return 7 })))
+		text, _ := scrape(t, metrics.Handler("1.2.3", func() bool { return isReady }, metrics.Log(log),
+			gauges(func() float64 { return 7 })))
 		got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(lines(text, "pulsegate_"), `goversion="go"`)
 		want := fmt.Sprintf(`pulsegate_build_info{goversion="go",version="1.2.3"} 1
 pulsegate_log_bytes_total 7
@@ -258,7 +259,8 @@ func TestProfileReads(t *testing.T) {
 	if got.Version != "1.2.3" || got.GoVersion != runtime.Version() {
 		t.Errorf("got versions %q and %q", got.Version, got.GoVersion)
 	}
-	for name, want := range map[string]uint64{"POST /v1/readings 2xx": 1, "POST /v1/readings 5xx": 1, "POST /v1/readings 4xx": 0} {
+	for name, want := range map[string]uint64{"POST /v1/readings 2xx": 1, "POST /v1/readings 5xx": 1,
+		"POST /v1/readings 4xx": 0} {
 		if n, ok := got.Requests[name]; !ok || n != want {
 			t.Errorf("%s: got %d, %v, want %d", name, n, ok, want)
 		}

@@ -119,7 +119,8 @@ const Unmatched = "unmatched"
 // flushing net/http's buffer after it. next must not use its ResponseWriter after it
 // has returned.
 func (r *Requests) Handler(next http.Handler) http.Handler {
-	h := &counting{next: next, lane: &r.lanes[fullLane], unmatched: r.Route(Unmatched), byPattern: map[string]*Route{}, onAnswered: r.OnAnswered}
+	h := &counting{next: next, lane: &r.lanes[fullLane], unmatched: r.Route(Unmatched), byPattern: map[string]*Route{},
+		onAnswered: r.OnAnswered}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, rt := range r.routes {
@@ -212,7 +213,8 @@ func (s *statusWriter) Write(p []byte) (int, error) {
 func (s *statusWriter) Unwrap() http.ResponseWriter { return s.w }
 
 var requestDurationDesc = prometheus.NewDesc("pulsegate_http_request_duration_seconds",
-	"Time from the end of a request's header to the end of its handler, including the wait for a commit, by route pattern.",
+	"Time from the end of a request's header to the end of its handler, including the wait for a commit, by "+
+		"route pattern.",
 	[]string{"route"}, nil)
 
 // Describe implements prometheus.Collector.
@@ -232,7 +234,8 @@ func (r *Requests) Collect(ch chan<- prometheus.Metric) {
 				continue
 			}
 			Sink(ch).Counter("pulsegate_http_requests_total",
-				"Requests of the public listener, by route pattern and status class. The class aborted means that the connection was closed without a response.",
+				"Requests of the public listener, by route pattern and status class. The class aborted means that the connection "+
+					"was closed without a response.",
 				float64(n), "route", rt.pattern, "code", classNames[c])
 		}
 		ch <- rt.duration.Metric(requestDurationDesc, rt.pattern)

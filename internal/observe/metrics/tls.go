@@ -76,7 +76,8 @@ const (
 	numHandshakeFailures
 )
 
-var handshakeFailureNames = [numHandshakeFailures]string{"refused", "timeout", "not_tls", "client_certificate", "ended_by_client", "protocol"}
+var handshakeFailureNames = [numHandshakeFailures]string{"refused", "timeout", "not_tls", "client_certificate",
+	"ended_by_client", "protocol"}
 
 // Handshakes count the TLS handshakes of a listener. The zero Handshakes is ready to use.
 // It is safe for concurrent use, and counting does not allocate.
@@ -104,11 +105,14 @@ func (h *Handshakes) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeB
 func (h *Handshakes) Collect(ch chan<- prometheus.Metric) {
 	for version := tls12; version < numTLSVersions; version++ {
 		for resumed := range h.done[version] {
-			Sink(ch).Counter("pulsegate_tls_handshakes_total", "TLS handshakes that succeeded, by version and by whether a session was resumed.",
-				float64(h.done[version][resumed].Load()), "version", tlsVersionNames[version], "resumed", strconv.FormatBool(resumed == 1))
+			Sink(ch).Counter("pulsegate_tls_handshakes_total",
+				"TLS handshakes that succeeded, by version and by whether a session was resumed.",
+				float64(h.done[version][resumed].Load()), "version", tlsVersionNames[version], "resumed",
+				strconv.FormatBool(resumed == 1))
 		}
 	}
 	for why, name := range handshakeFailureNames {
-		Sink(ch).Counter("pulsegate_tls_handshake_failures_total", "TLS handshakes that failed, by reason.", float64(h.failed[why].Load()), "reason", name)
+		Sink(ch).Counter("pulsegate_tls_handshake_failures_total", "TLS handshakes that failed, by reason.",
+			float64(h.failed[why].Load()), "reason", name)
 	}
 }

@@ -11,7 +11,8 @@ import (
 
 // Gauge returns a Collector of a gauge.
 func Gauge(name, help string, value func() int64) Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+		func() float64 { return float64(value()) })
 }
 
 // Limits returns a Collector of limits beyond which the server rejects, by the name of their flag.

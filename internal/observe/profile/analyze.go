@@ -67,7 +67,8 @@ type Report struct {
 
 // Analyze computes the report of a capture. The tables of missing profiles are empty.
 func Analyze(c *Capture) *Report {
-	r := &Report{Format: summaryFormat, Target: c.Target, Start: c.Start, Before: c.Before, After: c.After, Window: c.Window.Seconds(), Per: "request"}
+	r := &Report{Format: summaryFormat, Target: c.Target, Start: c.Start, Before: c.Before, After: c.After,
+		Window: c.Window.Seconds(), Per: "request"}
 	if r.readLoad(c); r.Problem != nil {
 		r.Per, r.Reason = "second", r.Problem.Error()
 	}

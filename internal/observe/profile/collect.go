@@ -136,7 +136,8 @@ func subtract(name string, a, b *profile.Profile) (*profile.Profile, error) {
 // heap profiles, for which a difference makes no sense. The runtime writes the
 // allocation types first.
 func allocations(p *profile.Profile) *profile.Profile {
-	if p == nil || len(p.SampleType) < 2 || p.SampleType[0].Type != "alloc_objects" || p.SampleType[1].Type != "alloc_space" {
+	if p == nil || len(p.SampleType) < 2 || p.SampleType[0].Type != "alloc_objects" ||
+		p.SampleType[1].Type != "alloc_space" {
 		return p
 	}
 	for _, s := range p.Sample {

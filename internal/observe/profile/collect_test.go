@@ -118,18 +118,23 @@ func TestCollectBadTargets(t *testing.T) {
 	}{
 		{"another site", map[string]http.HandlerFunc{"/metrics": send([]byte("<html>hello</html>"))}, "/metrics", true, nil},
 		{"no metrics", map[string]http.HandlerFunc{"/metrics": http.NotFound}, "404", true, nil},
-		{"another program", map[string]http.HandlerFunc{"/metrics": send([]byte("up 1\n"))}, "pulsegate_build_info", true, nil},
+		{"another program", map[string]http.HandlerFunc{"/metrics": send([]byte("up 1\n"))},
+			"pulsegate_build_info", true, nil},
 		{"hangs up at once", map[string]http.HandlerFunc{"/metrics": hangUp}, "/metrics", false, nil},
-		{"forbidden profile", map[string]http.HandlerFunc{"/debug/pprof/profile": func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "profiles are served to loopback peers only\nsecond line", http.StatusForbidden)
-		}}, `403: "profiles are served to loopback peers only"`, false, gotAllocs},
-		{"garbage profile", map[string]http.HandlerFunc{"/debug/pprof/profile": send([]byte("\x00\x01garbage"))}, "/debug/pprof/profile", false, gotAllocs},
-		{"hangs up in the window", map[string]http.HandlerFunc{"/debug/pprof/profile": hangUp}, "/debug/pprof/profile", false, gotAllocs},
+		{"forbidden profile",
+			map[string]http.HandlerFunc{"/debug/pprof/profile": func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "profiles are served to loopback peers only\nsecond line", http.StatusForbidden)
+			}}, `403: "profiles are served to loopback peers only"`, false, gotAllocs},
+		{"garbage profile", map[string]http.HandlerFunc{"/debug/pprof/profile": send([]byte("\x00\x01garbage"))},
+			"/debug/pprof/profile", false, gotAllocs},
+		{"hangs up in the window", map[string]http.HandlerFunc{"/debug/pprof/profile": hangUp}, "/debug/pprof/profile",
+			false, gotAllocs},
 		{"answer cut off", map[string]http.HandlerFunc{"/debug/pprof/profile": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			w.Write([]byte("short"))
 		}}, "unexpected EOF", false, gotAllocs},
-		{"no heap", map[string]http.HandlerFunc{"/debug/pprof/profile": emptyCPU, "/debug/pprof/heap": http.NotFound}, "/debug/pprof/heap", false,
+		{"no heap", map[string]http.HandlerFunc{"/debug/pprof/profile": emptyCPU, "/debug/pprof/heap": http.NotFound},
+			"/debug/pprof/heap", false,
 			func(c *pg.Capture) bool { return c.CPU != nil && c.Allocs == nil && c.After != nil }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -21,15 +21,17 @@ var ErrNotPulsegate = errors.New("not the admin listener of a Pulsegate server")
 
 // Counters are a server's counters at one instant.
 type Counters struct {
-	At        time.Time         `json:"at"`         // by the clock of the client
-	Version   string            `json:"version"`    // of the server
-	GoVersion string            `json:"go_version"` // Go version of the server's build
-	Started   float64           `json:"started"`    // start of the process in Unix seconds; 0 if missing
-	CPU       float64           `json:"cpu_s"`      // user and system time of the process, in seconds
-	Bytes     float64           `json:"bytes"`      // allocated on the heap, as counted by the runtime; 0 if missing
-	Objects   float64           `json:"objects"`    // the same in objects
-	Requests  map[string]uint64 `json:"requests"`   // of the public listener, by route pattern and status class, publications of MQTT by QoS, and messages of MLLP by their answer
-	Readings  map[string]uint64 `json:"readings"`   // by outcome
+	At        time.Time `json:"at"`         // by the clock of the client
+	Version   string    `json:"version"`    // of the server
+	GoVersion string    `json:"go_version"` // Go version of the server's build
+	Started   float64   `json:"started"`    // start of the process in Unix seconds; 0 if missing
+	CPU       float64   `json:"cpu_s"`      // user and system time of the process, in seconds
+	Bytes     float64   `json:"bytes"`      // allocated on the heap, as counted by the runtime; 0 if missing
+	Objects   float64   `json:"objects"`    // the same in objects
+	// of the public listener, by route pattern and status class, publications of MQTT by QoS, and messages of MLLP by
+	// their answer
+	Requests map[string]uint64 `json:"requests"`
+	Readings map[string]uint64 `json:"readings"` // by outcome
 }
 
 // Names of the metrics that a report needs. docs/metrics.md lists all metrics.
@@ -110,8 +112,9 @@ func label(m *dto.Metric, name string) string {
 // request, or per second if there was no request. They are 0 if the server does not
 // export them.
 type Load struct {
-	Seconds        float64           `json:"seconds"`
-	Requests       uint64            `json:"requests"`        // of the public listener, publications of MQTT and messages of MLLP
+	Seconds float64 `json:"seconds"`
+	// of the public listener, publications of MQTT and messages of MLLP
+	Requests       uint64            `json:"requests"`
 	Routes         map[string]uint64 `json:"routes"`          // the same by route pattern and status class; without zeros
 	Readings       map[string]uint64 `json:"readings"`        // by outcome; without zeros
 	ProcessCPUUs   float64           `json:"process_cpu_us"`  // CPU time as counted by the process
@@ -132,7 +135,8 @@ func loadBetween(a, b *Counters) (Load, error) {
 	l := Load{Seconds: b.At.Sub(a.At).Seconds(), Requests: total(routes), Routes: routes, Readings: readings}
 	n := l.perSecond() * l.Seconds
 	if n > 0 {
-		l.ProcessCPUUs, l.CountedBytes, l.CountedObjects = (b.CPU-a.CPU)*1e6/n, max(0, b.Bytes-a.Bytes)/n, max(0, b.Objects-a.Objects)/n
+		l.ProcessCPUUs, l.CountedBytes, l.CountedObjects = (b.CPU-a.CPU)*1e6/n, max(0, b.Bytes-a.Bytes)/n,
+			max(0, b.Objects-a.Objects)/n
 	}
 	return l, nil
 }
@@ -161,7 +165,8 @@ func difference(a, b map[string]uint64) (map[string]uint64, bool) {
 
 // sortedKeys returns the keys of m in descending order of their values.
 func sortedKeys(m map[string]uint64) []string {
-	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
+	return slices.SortedFunc(maps.Keys(m),
+		func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
 }
 
 // total returns the sum of all values of m.

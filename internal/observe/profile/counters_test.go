@@ -37,10 +37,12 @@ go_memstats_mallocs_total 12000
 func TestReadCounters(t *testing.T) {
 	got, err := pg.ReadCounters(strings.NewReader(metricsText))
 	try(t, err)
-	if got.Version != "1.2.3" || got.GoVersion != "go1.26.8" || got.CPU != 12.5 || got.Started != 1.7e9 || got.Bytes != 4.5e6 || got.Objects != 12000 {
+	if got.Version != "1.2.3" || got.GoVersion != "go1.26.8" || got.CPU != 12.5 || got.Started != 1.7e9 ||
+		got.Bytes != 4.5e6 || got.Objects != 12000 {
 		t.Errorf("got %+v", got)
 	}
-	want := map[string]uint64{"POST /v1/readings 2xx": 1234, "POST /v1/readings 4xx": 5, "/livez 2xx": 1000000, "MQTT QoS 0": 7, "MQTT QoS 1": 8, "MLLP AA": 9}
+	want := map[string]uint64{"POST /v1/readings 2xx": 1234, "POST /v1/readings 4xx": 5, "/livez 2xx": 1000000,
+		"MQTT QoS 0": 7, "MQTT QoS 1": 8, "MLLP AA": 9}
 	if !maps.Equal(got.Requests, want) {
 		t.Errorf("requests: got %v, want %v", got.Requests, want)
 	}

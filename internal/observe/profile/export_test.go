@@ -16,7 +16,8 @@ type Rule struct {
 // Rules returns all functions named in the tables of rules.
 func Rules() []Rule {
 	rules := []Rule{{"runtime", slices.Sorted(maps.Keys(runtimeCalls)), true}}
-	for _, r := range slices.Concat(runtimeRules, ownerRules, runtimePackages, waitPackages, wrappers, gateways, callPackages) {
+	for _, r := range slices.Concat(runtimeRules, ownerRules, runtimePackages, waitPackages, wrappers, gateways,
+		callPackages) {
 		for _, pkg := range r.packages {
 			rules = append(rules, Rule{pkg, r.functions, false})
 		}

@@ -56,12 +56,14 @@ var runtimeRules = []rule{
 	{GarbageCollection, []string{"runtime"}, []string{
 		"gc", "_GC", "GC", "bgsweep", "bgscavenge", "sweepone", "(*mspan).ensureSwept", "(*sweepLocked)", "deductSweepCredit",
 		"(*mheap).reclaim", "(*scavenge", "(*pageAlloc).scavenge", "wbBufFlush", "markroot", "scanObject", "scanSpan",
-		"scanConservative", "scanblock", "scanstack", "greyobject", "runFinalizers", "runCleanups", "(*gcWork)", "(*gcControllerState)",
+		"scanConservative", "scanblock", "scanstack", "greyobject", "runFinalizers", "runCleanups", "(*gcWork)",
+		"(*gcControllerState)",
 	}},
 	{Scheduler, []string{"runtime"}, []string{
 		"schedule", "findRunnable", "park_m", "mcall", "gosched", "gopreempt", "goschedImpl", "stealWork",
 		"runq", "execute", "resetspinning", "wakep", "startm", "stopm", "mPark", "ready", "goready", "sysmon", "retake",
-		"injectglist", "netpoll", "newproc", "goexit0", "goexit1", "gdestroy", "entersyscall", "exitsyscall", "reentersyscall",
+		"injectglist", "netpoll", "newproc", "goexit0", "goexit1", "gdestroy", "entersyscall", "exitsyscall",
+		"reentersyscall",
 		"notesleep", "notewakeup", "notetsleep", "futexsleep", "futexwakeup", "mstart", "(*timers)", "(*timer)", "gopark",
 		"handoffp", "asyncPreempt", "preemptPark", "templateThread",
 	}},
@@ -81,18 +83,23 @@ const (
 var ownerRules = []rule{
 	{Logging, []string{"log/...", modulePath + "/internal/observe/logbudget"}, nil},
 	// Measuring precedes receiving: the admin listener's handlers are HTTP as well.
-	{Measuring, []string{"runtime/pprof", "net/http/pprof", "runtime/metrics", "github.com/prometheus/...", modulePath + "/internal/observe/..."}, nil},
+	{Measuring, []string{"runtime/pprof", "net/http/pprof", "runtime/metrics", "github.com/prometheus/...",
+		modulePath + "/internal/observe/..."}, nil},
 
-	{Decoding, []string{modulePath + "/vitals", "github.com/go-json-experiment/json/...", "encoding/json/...", "github.com/klauspost/compress/..."}, nil},
+	{Decoding, []string{modulePath + "/vitals", "github.com/go-json-experiment/json/...", "encoding/json/...",
+		"github.com/klauspost/compress/..."}, nil},
 	{Receiving, []string{hl7Package}, []string{"(*conn)", "(*frames)", "(*Server)"}},
 	{Answering, []string{hl7Package}, []string{"(*Message).Answer", "(*Message).append"}},
 	{Answering, []string{influxPackage}, []string{"(*input).Respond", "(*api)"}},
 	{Decoding, []string{hl7Package, influxPackage, mappingPackage}, nil},
 	{Decoding, []string{ingestPackage}, []string{"(*Job).Decode", "(*Job).decode", "(*Core).Job", "(*answers).refusalOf"}},
 	{GroupCommit, []string{ingestPackage}, []string{"(*Job).Commit", "(*Job).refuse", "(*Lane).submit", "(*turn).Done"}},
-	{Answering, []string{ingestPackage}, []string{"(*Job).Answer", "(*Job).batchAnswer", "(*Answer)", "(*answers)", "(*Outcome)", "(*httpFront).AppendAnswer", "(*Lane).answer", "appendRejected", "(*handler).refuse"}},
-	{Answering, []string{mqttPackage}, []string{"(*loopFront).AppendAnswer", "(*service).resultOf", "(*session).appendAck"}},
-	{Receiving, []string{ingestPackage, mqttPackage, "github.com/mochi-mqtt/...", modulePath + "/internal/wire/...", modulePath + "/internal/access/..."}, nil},
+	{Answering, []string{ingestPackage}, []string{"(*Job).Answer", "(*Job).batchAnswer", "(*Answer)", "(*answers)",
+		"(*Outcome)", "(*httpFront).AppendAnswer", "(*Lane).answer", "appendRejected", "(*handler).refuse"}},
+	{Answering, []string{mqttPackage}, []string{"(*loopFront).AppendAnswer", "(*service).resultOf",
+		"(*session).appendAck"}},
+	{Receiving, []string{ingestPackage, mqttPackage, "github.com/mochi-mqtt/...", modulePath + "/internal/wire/...",
+		modulePath + "/internal/access/..."}, nil},
 
 	{GroupCommit, []string{modulePath + "/internal/storage/groupcommit"}, nil},
 	{StorePart, []string{modulePath + "/internal/storage/...", "github.com/cockroachdb/pebble/..."}, nil},
@@ -138,7 +145,8 @@ func (r *rule) matches(pkg, base string) bool {
 		root, below := strings.CutSuffix(p, "/...")
 		return pkg == root || below && underPackage(pkg, root)
 	})
-	return named && (len(r.functions) == 0 || slices.ContainsFunc(r.functions, func(f string) bool { return strings.HasPrefix(base, f) }))
+	return named &&
+		(len(r.functions) == 0 || slices.ContainsFunc(r.functions, func(f string) bool { return strings.HasPrefix(base, f) }))
 }
 
 // partOf returns the part of a stack, innermost frame first.
@@ -184,7 +192,8 @@ var gateways = []rule{
 }
 
 // callPackages are the packages whose functions are named after system calls.
-var callPackages = []rule{{Kernel, []string{"internal/runtime/syscall/...", "syscall", "golang.org/x/sys/unix", laneSockets}, nil}}
+var callPackages = []rule{{Kernel, []string{"internal/runtime/syscall/...", "syscall", "golang.org/x/sys/unix",
+	laneSockets}, nil}}
 
 // runtimeCalls are the system calls that the runtime makes directly in assembly
 // (runtime/sys_linux_amd64.s).

@@ -55,7 +55,9 @@ func TestRulesExist(t *testing.T) {
 func functions(t *testing.T, patterns []string) map[string][]string {
 	t.Helper()
 	slices.Sort(patterns)
-	args := append([]string{"list", "-e", "-f", `{{if .GoFiles}}{{.ImportPath}}{{$dir := .Dir}}{{range .GoFiles}}|{{$dir}}/{{.}}{{end}}{{end}}`}, slices.Compact(patterns)...)
+	args := append([]string{"list", "-e", "-f",
+		`{{if .GoFiles}}{{.ImportPath}}{{$dir := .Dir}}{{range .GoFiles}}|{{$dir}}/{{.}}{{end}}{{end}}`},
+		slices.Compact(patterns)...)
 	list, err := exec.CommandContext(t.Context(), "go", args...).Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)

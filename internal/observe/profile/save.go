@@ -39,7 +39,8 @@ func (c *Capture) Save(dir string, r *Report) (errs error) {
 			errs = errors.Join(errs, fmt.Errorf("save %s: %w", name, err))
 		}
 	}
-	for name, p := range map[string]*profile.Profile{"cpu": c.CPU, "allocs": c.Allocs, "heap": c.Heap, "goroutine": c.Goroutine, "mutex": c.Mutex, "block": c.Block} {
+	for name, p := range map[string]*profile.Profile{"cpu": c.CPU, "allocs": c.Allocs, "heap": c.Heap,
+		"goroutine": c.Goroutine, "mutex": c.Mutex, "block": c.Block} {
 		if p != nil {
 			write(name+".pb.gz", p.Write)
 		}

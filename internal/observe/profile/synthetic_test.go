@@ -93,7 +93,8 @@ func counted(requests uint64) (before, after *pg.Counters) {
 // capture returns a capture with the given CPU profile and number of requests.
 func capture(requests uint64, cpu *profile.Profile) *pg.Capture {
 	before, after := counted(requests)
-	return &pg.Capture{Target: "http://127.0.0.1:6060", Start: before.At, Window: 10 * time.Second, Before: before, After: after, CPU: cpu}
+	return &pg.Capture{Target: "http://127.0.0.1:6060", Start: before.At, Window: 10 * time.Second, Before: before,
+		After: after, CPU: cpu}
 }
 
 var try = polltest.Try

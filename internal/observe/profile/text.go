@@ -35,13 +35,16 @@ func (r *Report) WriteText(w io.Writer, top int) error {
 	b := bufio.NewWriter(w)
 	r.writeHead(b)
 	r.writeParts(b)
-	r.writeCosts(b, "The kernel's part, by system call, per %s", []any{"CPU µs", "±", "share of all", "call"}, r.Syscalls,
+	r.writeCosts(b, "The kernel's part, by system call, per %s", []any{"CPU µs", "±", "share of all", "call"},
+		r.Syscalls,
 		func(c Cost, share string) []any { return []any{c.CPUUs, c.CPUUsStdErr, share, c.Name} })
-	r.writeCosts(b, "Functions by their own cost, per %s", []any{"CPU µs", "±", "with calls", "bytes", "objects", "part", "function"}, first(r.Functions, top),
+	r.writeCosts(b, "Functions by their own cost, per %s", []any{"CPU µs", "±", "with calls", "bytes", "objects", "part",
+		"function"}, first(r.Functions, top),
 		func(c Cost, _ string) []any {
 			return []any{c.CPUUs, c.CPUUsStdErr, c.CumUs, c.Bytes, c.Objects, c.Part, newFunction(c.Name, "").shortName()}
 		})
-	r.writeCosts(b, "Lines of Pulsegate, with what they call outside of it, per %s", []any{"CPU µs", "±", "bytes", "objects", "part", "line"}, first(r.Lines, top),
+	r.writeCosts(b, "Lines of Pulsegate, with what they call outside of it, per %s",
+		[]any{"CPU µs", "±", "bytes", "objects", "part", "line"}, first(r.Lines, top),
 		func(c Cost, _ string) []any {
 			return []any{c.CPUUs, c.CPUUsStdErr, c.Bytes, c.Objects, c.Part, c.Name}
 		})
@@ -62,7 +65,8 @@ func (r *Report) writeHead(b *bufio.Writer) {
 	}
 	fmt.Fprintf(b, "%s at %s, from %s\n", name, r.Target, r.Start.UTC().Format(time.RFC3339))
 	if s := r.Seconds; s > 0 {
-		fmt.Fprintf(b, "  %s requests in %.1f s, %s/s%s\n", whole(r.Requests), s, number(float64(r.Requests)/s), listed(r.Routes))
+		fmt.Fprintf(b, "  %s requests in %.1f s, %s/s%s\n", whole(r.Requests), s, number(float64(r.Requests)/s),
+			listed(r.Routes))
 		fmt.Fprintf(b, "  %s readings%s\n", whole(total(r.Readings)), listed(r.Readings))
 	}
 	if r.Problem != nil {
@@ -82,7 +86,8 @@ func listed(m map[string]uint64) string {
 
 // writeCosts writes a table of costs. title has a %s for r.Per. cells receives a row
 // and its share of all CPU time. Values that were not measured are shown as a dash.
-func (r *Report) writeCosts(b *bufio.Writer, title string, headings []any, costs []Cost, cells func(c Cost, share string) []any) {
+func (r *Report) writeCosts(b *bufio.Writer, title string, headings []any, costs []Cost,
+	cells func(c Cost, share string) []any) {
 	if len(costs) == 0 {
 		return
 	}
@@ -105,12 +110,14 @@ func (r *Report) writeParts(b *bufio.Writer) {
 	if r.CPUSeconds == 0 && r.AllocsSeconds == 0 {
 		return
 	}
-	r.writeCosts(b, "Cost per %s, by part (±: one standard error of sampling)", []any{"CPU µs", "±", "share", "bytes", "±", "objects", "±", "part"},
+	r.writeCosts(b, "Cost per %s, by part (±: one standard error of sampling)",
+		[]any{"CPU µs", "±", "share", "bytes", "±", "objects", "±", "part"},
 		append(r.Parts[:len(r.Parts):len(r.Parts)], r.Total), func(c Cost, share string) []any {
 			return []any{c.CPUUs, c.CPUUsStdErr, share, c.Bytes, c.BytesStdErr, c.Objects, c.ObjectsStdErr, c.Name}
 		})
 	if r.AllocsSeconds > 0 && r.CountedBytes > 0 {
-		fmt.Fprintf(b, "  The runtime itself counted %s bytes in %s objects per %s.\n", number(r.CountedBytes), number(r.CountedObjects), r.Per)
+		fmt.Fprintf(b, "  The runtime itself counted %s bytes in %s objects per %s.\n", number(r.CountedBytes),
+			number(r.CountedObjects), r.Per)
 	}
 	if r.CPUSeconds > 0 && r.ProcessCPUUs > 0 {
 		fmt.Fprintf(b, "  The process itself counted %s µs of CPU time per %s; the profile has %s of it.\n",
@@ -129,7 +136,8 @@ func (r *Report) writeWaits(b *bufio.Writer) {
 	for _, c := range first(r.BlockWaits, shownWaits) {
 		rows = append(rows, []any{c.CPUUs, c.Objects, "channels, groups", c.Name})
 	}
-	fmt.Fprintf(b, "\nWaiting, per %s: locks by the function that held them, other waits by the function that waited\n", r.Per)
+	fmt.Fprintf(b, "\nWaiting, per %s: locks by the function that held them, other waits by the function that waited\n",
+		r.Per)
 	writeTable(b, rows)
 }
 

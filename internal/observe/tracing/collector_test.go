@@ -129,5 +129,6 @@ func (c *collector) options() tracing.Options {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return tracing.Options{Endpoint: u, Service: "pulsegate", Version: "1.2.3", Every: time.Millisecond, Forced: tracing.DefaultForced}
+	return tracing.Options{Endpoint: u, Service: "pulsegate", Version: "1.2.3", Every: time.Millisecond,
+		Forced: tracing.DefaultForced}
 }

@@ -65,7 +65,8 @@ func encode(batch []Request, service, version string) []byte {
 	}
 	type object map[string]any
 	body, _ := json.Marshal(object{"resourceSpans": []object{{
-		"resource":  object{"attributes": []attribute{textAttribute("service.name", service), textAttribute("service.version", version)}},
+		"resource": object{"attributes": []attribute{textAttribute("service.name", service),
+			textAttribute("service.version", version)}},
 		"schemaUrl": schema,
 		"scopeSpans": []object{{
 			"schemaUrl": schema,
@@ -106,7 +107,8 @@ func (r *Request) appendSpans(spans []span) []span {
 		s := r.span(trace, kindInternal, phaseNames[i], period)
 		s.ParentSpanID = root.SpanID
 		if Phase(i) == Commit {
-			s.Attributes = []attribute{intAttribute("pulsegate.commit.readings", r.Group), intAttribute("pulsegate.commit.groups", r.Groups)}
+			s.Attributes = []attribute{intAttribute("pulsegate.commit.readings", r.Group),
+				intAttribute("pulsegate.commit.groups", r.Groups)}
 		}
 		spans = append(spans, s)
 	}

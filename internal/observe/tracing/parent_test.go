@@ -85,7 +85,8 @@ func FuzzParseTraceparent(f *testing.F) {
 		if !ok {
 			return
 		}
-		back := s[:2] + "-" + hex.EncodeToString(p.TraceID[:]) + "-" + hex.EncodeToString(p.SpanID[:]) + "-" + hex.EncodeToString([]byte{p.Flags})
+		back := s[:2] + "-" + hex.EncodeToString(p.TraceID[:]) + "-" + hex.EncodeToString(p.SpanID[:]) + "-" +
+			hex.EncodeToString([]byte{p.Flags})
 		if !strings.HasPrefix(s, back) || p.IsZero() || p.SpanID == [8]byte{} {
 			t.Errorf("%q was parsed as %q", s, back)
 		}

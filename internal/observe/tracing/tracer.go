@@ -250,6 +250,7 @@ func (t *Tracer) Collect(ch chan<- prometheus.Metric) {
 	st := t.Stats()
 	for outcome, n := range map[string]uint64{"exported": st.Exported, "dropped": st.Dropped, "failed": st.Failed} {
 		metrics.Sink(ch).Counter("pulsegate_traced_requests_total",
-			"Traced requests, by outcome: exported to the collector, dropped because the queue was full, or failed because no collector accepted them.", float64(n), "outcome", outcome)
+			"Traced requests, by outcome: exported to the collector, dropped because the queue was full, or failed because no "+
+				"collector accepted them.", float64(n), "outcome", outcome)
 	}
 }

@@ -63,12 +63,15 @@ func TestSpans(t *testing.T) {
 		t.Fatalf("got %d spans, want 4: %+v", len(spans), spans)
 	}
 	root := spans[0]
-	if root.Name != "POST /v1/readings" || root.Kind != 2 || root.ParentSpanID != "" || root.Status.Code != 0 || root.Flags != 0x100 ||
-		len(root.TraceID) != 32 || len(root.SpanID) != 16 || root.took(t) != 10*time.Millisecond || root.Start != "1800000000000000000" {
+	if root.Name != "POST /v1/readings" || root.Kind != 2 || root.ParentSpanID != "" || root.Status.Code != 0 ||
+		root.Flags != 0x100 ||
+		len(root.TraceID) != 32 || len(root.SpanID) != 16 || root.took(t) != 10*time.Millisecond ||
+		root.Start != "1800000000000000000" {
 		t.Errorf("root is %+v", root)
 	}
-	want := map[string]string{"http.request.method": "POST", "http.route": "/v1/readings", "http.response.status_code": "200",
-		"pulsegate.lane": "fast", "pulsegate.readings": "3"}
+	want := map[string]string{"http.request.method": "POST", "http.route": "/v1/readings",
+		"http.response.status_code": "200",
+		"pulsegate.lane":            "fast", "pulsegate.readings": "3"}
 	if got := root.attributes(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("attributes of root: got %v, want %v", got, want)
 	}
@@ -82,7 +85,8 @@ func TestSpans(t *testing.T) {
 		{"commit", 5e6, map[string]string{"pulsegate.commit.readings": "64", "pulsegate.commit.groups": "1"}},
 	} {
 		s := spans[i+1]
-		if s.Name != want.name || s.took(t) != want.took || s.ParentSpanID != root.SpanID || s.TraceID != root.TraceID || s.Kind != 1 ||
+		if s.Name != want.name || s.took(t) != want.took || s.ParentSpanID != root.SpanID || s.TraceID != root.TraceID ||
+			s.Kind != 1 ||
 			fmt.Sprint(s.attributes()) != fmt.Sprint(want.attributes) {
 			t.Errorf("phase %d: got %+v, want %+v below %s", i, s, want, root.SpanID)
 		}
@@ -163,16 +167,22 @@ func TestHandler(t *testing.T) {
 	}{
 		{"no route", "GET", "", nil, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404) }, "GET", "404", 0},
 		{"nothing written", "PUT", "/x/{y}", nil, func(http.ResponseWriter, *http.Request) {}, "PUT /x/{y}", "200", 0},
-		{"written", "GET", "/x", nil, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "x") }, "GET /x", "200", 0},
-		{"informational", "GET", "/x", nil, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); w.WriteHeader(503) }, "GET /x", "503", 2},
-		{"panic", "GET", "/x", nil, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "GET /x", "", 2},
+		{"written", "GET", "/x", nil, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "x") },
+			"GET /x", "200", 0},
+		{"informational", "GET", "/x", nil, func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(103)
+			w.WriteHeader(503)
+		}, "GET /x", "503", 2},
+		{"panic", "GET", "/x", nil, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			"GET /x", "", 2},
 		{"odd method", "PATIENT", "/x", nil, func(http.ResponseWriter, *http.Request) {}, "_OTHER /x", "200", 0},
-		{"parent", "POST", "/x", http.Header{"Traceparent": {traceparent}, "Tracestate": {`a="b`}}, func(w http.ResponseWriter, r *http.Request) {
-			tracing.Of(r).Readings = 7
-			if _, ok := w.(interface{ Unwrap() http.ResponseWriter }); !ok {
-				t.Error("the ResponseWriter hides what it wraps")
-			}
-		}, "POST /x", "200", 0},
+		{"parent", "POST", "/x", http.Header{"Traceparent": {traceparent}, "Tracestate": {`a="b`}},
+			func(w http.ResponseWriter, r *http.Request) {
+				tracing.Of(r).Readings = 7
+				if _, ok := w.(interface{ Unwrap() http.ResponseWriter }); !ok {
+					t.Error("the ResponseWriter hides what it wraps")
+				}
+			}, "POST /x", "200", 0},
 	} {
 		before := len(c.got())
 		h := new(metrics.Requests).Handler(tr.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -190,13 +200,16 @@ func TestHandler(t *testing.T) {
 		}
 		polltest.Until(t, tt.name+": the span is exported", func() bool { return len(c.got()) > before })
 		s := c.got()[before]
-		if s.Name != tt.wantName || s.attributes()["http.response.status_code"] != tt.wantStatus || s.Status.Code != tt.wantCode || s.attributes()["pulsegate.lane"] != "full" {
+		if s.Name != tt.wantName || s.attributes()["http.response.status_code"] != tt.wantStatus ||
+			s.Status.Code != tt.wantCode || s.attributes()["pulsegate.lane"] != "full" {
 			t.Errorf("%s: got %+v", tt.name, s)
 		}
-		if text := fmt.Sprintf("%+v", s); strings.Contains(text, "ppg") || strings.Contains(text, "hush") || strings.Contains(text, "PATIENT") {
+		if text := fmt.Sprintf("%+v", s); strings.Contains(text, "ppg") || strings.Contains(text, "hush") ||
+			strings.Contains(text, "PATIENT") {
 			t.Errorf("%s: the span contains the path or the method: %s", tt.name, text)
 		}
-		if tt.header != nil && (s.TraceID != traceID || s.ParentSpanID != parentID || s.TraceState != `a="b` || s.Flags != 0x301 || s.attributes()["pulsegate.readings"] != "7") {
+		if tt.header != nil && (s.TraceID != traceID || s.ParentSpanID != parentID || s.TraceState != `a="b` ||
+			s.Flags != 0x301 || s.attributes()["pulsegate.readings"] != "7") {
 			t.Errorf("%s: got %+v", tt.name, s)
 		}
 	}
@@ -227,7 +240,8 @@ func TestAnswers(t *testing.T) {
 		{"busy, then accepted", status(503, 200), tracing.Stats{Exported: 2}, 2, ""},
 		{"rejected", status(400), tracing.Stats{Failed: 2}, 1, "400 Bad Request"},
 		{"redirected", status(307), tracing.Stats{Failed: 2}, 1, "307 Temporary Redirect"},
-		{"partly", body(`{"partialSuccess":{"rejectedSpans":"1","errorMessage":"no"}}`), tracing.Stats{Exported: 1, Failed: 1}, 1, ""},
+		{"partly", body(`{"partialSuccess":{"rejectedSpans":"1","errorMessage":"no"}}`),
+			tracing.Stats{Exported: 1, Failed: 1}, 1, ""},
 		{"partly, as a number", body(`{"partialSuccess":{"rejectedSpans":9}}`), tracing.Stats{Failed: 2}, 1, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -249,7 +263,8 @@ func TestAnswers(t *testing.T) {
 			if c.posts != tt.wantPosts {
 				t.Errorf("%d exports, want %d", c.posts, tt.wantPosts)
 			}
-			if !strings.Contains(log.String(), tt.wantLog) || (log.Len() > 0) != (tt.wantLog != "") || strings.Contains(log.String(), "hush") {
+			if !strings.Contains(log.String(), tt.wantLog) || (log.Len() > 0) != (tt.wantLog != "") ||
+				strings.Contains(log.String(), "hush") {
 				t.Errorf("log %q, want %q", log.String(), tt.wantLog)
 			}
 		})

@@ -185,8 +185,8 @@ func appendValues(dst []byte, values []vitals.Value, b *buffers) []byte {
 }
 
 // A divisor is the greatest common divisor of values. It divides without a division: for x and n of 32 bits, the upper
-// half of the product of x and 2^64/n, rounded up, is x/n, and the lower half is below 2^64/n if nothing remains (D. Lemire,
-// O. Kaser and N. Kurz: Faster remainder by direct computation, 2019, section 3).
+// half of the product of x and 2^64/n, rounded up, is x/n, and the lower half is below 2^64/n if nothing remains (D.
+// Lemire, O. Kaser and N. Kurz: Faster remainder by direct computation, 2019, section 3).
 type divisor struct{ n, inverse uint64 } // inverse is 0 if n is 1
 
 // makeDivisor returns the greatest common divisor of values, or 1 if all are 0.
@@ -243,7 +243,8 @@ func (r *reader) body(rows []Row) {
 	}
 }
 
-// counts has the number of completed rows, and those of rows by presence, for the first presences, and by each sign of others.
+// counts has the number of completed rows, and those of rows by presence, for the first presences, and by each sign of
+// others.
 type counts struct {
 	completed int
 	table     table

@@ -72,7 +72,8 @@ func used(n, capacity int) []columns.Row {
 func anyGroup(t *rapid.T) (runs []columns.Run, rows []columns.Row) {
 	names := rapid.OneOf(
 		rapid.SliceOfNDistinct(rapid.StringMatching(`[0-9A-Za-z._:-]{1,64}`), 1, 20, rapid.ID),
-		rapid.SliceOfNDistinct(rapid.Map(rapid.IntRange(0, 9999), func(n int) string { return fmt.Sprintf("ward:%040d-%d", n/7, n) }), 1, 300, rapid.ID),
+		rapid.SliceOfNDistinct(rapid.Map(rapid.IntRange(0, 9999),
+			func(n int) string { return fmt.Sprintf("ward:%040d-%d", n/7, n) }), 1, 300, rapid.ID),
 		rapid.SliceOfNDistinct(rapid.StringMatching(`a{1,64}`), 1, 30, rapid.ID),
 	).Draw(t, "names")
 	slices.Sort(names)
@@ -258,7 +259,8 @@ func TestInvalidRowsPanic(t *testing.T) {
 		{"equal times", nil, with(func(rows []columns.Row) { rows[1].TimeUnixMs = rows[0].TimeUnixMs })},
 		{"negative time", nil, with(func(rows []columns.Row) { rows[0].TimeUnixMs = -1 })},
 		{"no values", nil, with(func(rows []columns.Row) { rows[2].Values = vitals.Values{} })},
-		{"offset", nil, with(func(rows []columns.Row) { rows[2].UTCOffset = vitals.MakeUTCOffset(vitals.MaxUTCOffsetMinutes) + 1 })},
+		{"offset", nil,
+			with(func(rows []columns.Row) { rows[2].UTCOffset = vitals.MakeUTCOffset(vitals.MaxUTCOffsetMinutes) + 1 })},
 		{"negative offset", nil, with(func(rows []columns.Row) { rows[2].UTCOffset = -1 })},
 		{"no runs", []columns.Run{}, valid()},
 		{"no runs and rows", []columns.Run{}, nil},
@@ -268,7 +270,8 @@ func TestInvalidRowsPanic(t *testing.T) {
 		{"names not in order", []columns.Run{two, one}, valid()},
 		{"equal names", []columns.Run{one, {Device: one.Device, Rows: 2}}, valid()},
 		{"no name", []columns.Run{{Rows: 1}, two}, valid()},
-		{"times of a run", []columns.Run{one, two}, with(func(rows []columns.Row) { rows[2].TimeUnixMs = rows[1].TimeUnixMs })},
+		{"times of a run", []columns.Run{one, two},
+			with(func(rows []columns.Row) { rows[2].TimeUnixMs = rows[1].TimeUnixMs })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			defer func() {

@@ -65,10 +65,10 @@
 //     rates change slowly; saturations are mostly noise, of which differences have more.
 //   - lengths: the integer. There is no second prediction.
 //
-// times has no integer for the first row, completions one for each row that was completed later. signs has a part for each sign that any row has, in
-// their order: a divisor, the greatest common one of all values, or 1 if all are 0, because most
-// monitors send fewer decimals than a sign has; then a column of the values, divided
-// by it, of the rows that have the sign. Values have 32 bits, one of which is the sign.
+// times has no integer for the first row, completions one for each row that was completed later. signs has a part for
+// each sign that any row has, in their order: a divisor, the greatest common one of all values, or 1 if all are 0,
+// because most monitors send fewer decimals than a sign has; then a column of the values, divided by it, of the rows
+// that have the sign. Values have 32 bits, one of which is the sign.
 //
 // # Block
 //

@@ -44,7 +44,8 @@ const (
 func TestSegmentExample(t *testing.T) {
 	rows := heartRates(10, 15, 21)
 	got := columns.AppendSegment(nil, rows)
-	if want := sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, exampleSign); !bytes.Equal(got, want) {
+	if want := sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts,
+		exampleSign); !bytes.Equal(got, want) {
 		t.Errorf("segment %x, want %x", got, want)
 	}
 }
@@ -61,7 +62,8 @@ func TestCompletedExample(t *testing.T) {
 		rows[i].CompletedMs = 5
 	}
 	got := columns.AppendSegment(nil, rows)
-	if want := sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts, completions, exampleSign); !bytes.Equal(got, want) {
+	if want := sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts, completions,
+		exampleSign); !bytes.Equal(got, want) {
 		t.Errorf("segment %x, want %x", got, want)
 	}
 }
@@ -70,7 +72,8 @@ func TestGroupExample(t *testing.T) {
 	runs := []columns.Run{{Device: mustName("ppg-07"), Rows: 1}, {Device: mustName("ppg-123"), Rows: 2}}
 	got := columns.AppendGroup(nil, runs, heartRates(10, 15, 21))
 	// lengths 0, 1; names; time; then the body of the segment.
-	want := sealed(t, "21 02 01", "01 00 02", "05", hex.EncodeToString([]byte("ppg-07")), "22", hex.EncodeToString([]byte("123")), "0a",
+	want := sealed(t, "21 02 01", "01 00 02", "05", hex.EncodeToString([]byte("ppg-07")), "22",
+		hex.EncodeToString([]byte("123")), "0a",
 		exampleSymbols, exampleTimes, exampleReceipts, exampleSign)
 	if !bytes.Equal(got, want) {
 		t.Errorf("group %x, want %x", got, want)
@@ -105,12 +108,15 @@ func TestSegmentRejects(t *testing.T) {
 		{"gateway 0", sealed(t, exampleHead, "41 00 08", exampleTimes, afterTimes), "symbols"},
 		{"gateway too great", sealed(t, exampleHead, "41 80 80 80 80 10 08", exampleTimes, afterTimes), "symbols"},
 		{"marks too great", sealed(t, exampleHead, "50 04 08", exampleTimes, afterTimes), "symbols"},
-		{"completion 0", sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts, "00 00", exampleSign), "completion"},
+		{"completion 0", sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts, "00 00", exampleSign),
+			"completion"},
 		{"no completions", sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts), "too short"},
-		{"completions from the one before", sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts, "c0 00 01 00 0a", exampleSign), ""},
+		{"completions from the one before", sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts,
+			"c0 00 01 00 0a", exampleSign), ""},
 		{"offset too great", sealed(t, exampleHead, "44 c0 16 08", exampleTimes, afterTimes), "symbols"},
 		{"table of one", sealed(t, exampleHead, "42 01 07 00 00 08", exampleTimes, afterTimes), "symbols"},
-		{"table of 33", sealed(t, exampleHead, "42 21", strings.Repeat("07", 33), "00 00 08", exampleTimes, afterTimes), "symbols"},
+		{"table of 33", sealed(t, exampleHead, "42 21", strings.Repeat("07", 33), "00 00 08", exampleTimes, afterTimes),
+			"symbols"},
 		{"position outside", sealed(t, exampleHead, "42 02 07 08 00 04 08", exampleTimes, afterTimes), "symbols"},
 		{"negative position", sealed(t, exampleHead, "42 02 07 08 00 01 08", exampleTimes, afterTimes), "symbols"},
 		{"gateways unused", sealed(t, exampleHead, "42 02 07 08 00 02 08", exampleTimes, afterTimes), ""},
@@ -134,10 +140,14 @@ func TestSegmentRejects(t *testing.T) {
 		{"no sign", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts), "too short"},
 		{"no values", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "01"), "too short"},
 		{"divisor 0", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "00 00 02"), "value"},
-		{"divisor too great", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "81 80 80 80 08 00 00"), "value"},
-		{"value too great", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "80 80 80 80 08 00 02"), "value"},
-		{"value too small", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "80 80 80 80 08 00 03"), "value"},
-		{"value too great before it is multiplied", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "01 00 80 80 80 80 10"), "value"},
+		{"divisor too great", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "81 80 80 80 08 00 00"),
+			"value"},
+		{"value too great", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "80 80 80 80 08 00 02"),
+			"value"},
+		{"value too small", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "80 80 80 80 08 00 03"),
+			"value"},
+		{"value too great before it is multiplied", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts,
+			"01 00 80 80 80 80 10"), "value"},
 		{"another divisor", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "64 00 78"), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -182,7 +192,9 @@ func TestGroupRejects(t *testing.T) {
 		{"more rows", sealed(t, "21 02 01", "00 02", names, rest), "number of rows"},
 		{"negative number of rows", sealed(t, "21 02 01", "02 01 0c", names, rest), "number of rows"},
 		// 2^63 + 2^63 + 6 rows are 6 modulo 2^64.
-		{"numbers of rows that wrap around", sealed(t, "21 05 03", "40 0a 02 00 f4 ff ff ff ff ff ff ff ff 01 01 f4 ff ff ff ff ff ff ff ff 01", names, "10 63", rest), "number of rows"},
+		{"numbers of rows that wrap around",
+			sealed(t, "21 05 03", "40 0a 02 00 f4 ff ff ff ff ff ff ff ff 01 01 f4 ff ff ff ff ff ff ff ff 01", names, "10 63",
+				rest), "number of rows"},
 		{"lengths predicted twice", sealed(t, "21 02 01", "81 00 02", names, rest), "block"},
 		{"lengths end early", sealed(t, "21 05 05 38 00"), "too short"},
 		{"equal names", sealed(t, "21 02 01", lengths, "00 61 10 61", rest), "not a name"},
@@ -195,7 +207,8 @@ func TestGroupRejects(t *testing.T) {
 		{"no second name", sealed(t, "21 02 01", lengths, "00 61"), "too short"},
 		{"no time", sealed(t, "21 02 01", lengths, names), "too short"},
 		{"negative time", sealed(t, "21 02 01", lengths, names, "ff ff ff ff ff ff ff ff ff 01", body), "times"},
-		{"times of a device", sealed(t, "21 02 01", lengths, names, "0a", exampleSymbols, "40 0a 01 01 13", exampleReceipts, exampleSign), "times"},
+		{"times of a device", sealed(t, "21 02 01", lengths, names, "0a", exampleSymbols, "40 0a 01 01 13", exampleReceipts,
+			exampleSign), "times"},
 		{"no body", sealed(t, "21 02 01", lengths, names, "0a"), "too short"},
 		{"bytes follow", sealed(t, "21 02 01", lengths, names, rest, "00"), "after the end"},
 		{"greater width", sealed(t, "21 02 01", "02 00 04", names, rest), ""},

@@ -27,7 +27,8 @@ func FuzzGroup(f *testing.F) {
 			f.Add(columns.AppendGroup(nil, runs, rows))
 		}
 		rows := s.rows(newRand(), 140)
-		f.Add(columns.AppendGroup(nil, []columns.Run{{Device: mustName("a"), Rows: 3}, {Device: mustName("ab"), Rows: 137}}, rows))
+		f.Add(columns.AppendGroup(nil, []columns.Run{{Device: mustName("a"), Rows: 3}, {Device: mustName("ab"), Rows: 137}},
+			rows))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		checkGroup(t, b)

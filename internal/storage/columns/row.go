@@ -38,8 +38,10 @@ func ChangedUnixMs(rows []Row) int64 {
 
 // Equal reports whether r and other are equal.
 func (r *Row) Equal(other *Row) bool {
-	return r.TimeUnixMs == other.TimeUnixMs && r.ReceivedUnixMs == other.ReceivedUnixMs && r.CompletedMs == other.CompletedMs &&
-		r.Gateway == other.Gateway && r.UTCOffset == other.UTCOffset && r.Shared == other.Shared && r.Values.Equal(&other.Values)
+	return r.TimeUnixMs == other.TimeUnixMs && r.ReceivedUnixMs == other.ReceivedUnixMs &&
+		r.CompletedMs == other.CompletedMs &&
+		r.Gateway == other.Gateway && r.UTCOffset == other.UTCOffset && r.Shared == other.Shared &&
+		r.Values.Equal(&other.Values)
 }
 
 // Reset makes r the zero Row.

@@ -30,7 +30,8 @@ const (
 )
 
 // limits has the largest symbol of each column. It is never modified.
-var limits = [numSymbols]uint64{gateways: 1<<32 - 1, offsets: maxUTCOffset, marks: markShared | markCompleted, presence: 1<<32 - 1}
+var limits = [numSymbols]uint64{gateways: 1<<32 - 1, offsets: maxUTCOffset, marks: markShared | markCompleted,
+	presence: 1<<32 - 1}
 
 // of returns r's symbol.
 func (c symbols) of(r *Row) int64 {

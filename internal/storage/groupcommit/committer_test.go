@@ -106,8 +106,10 @@ func TestPanicErrorNamesNoValue(t *testing.T) {
 		want  string
 	}{
 		{"string", func([]int) error { panic(secret) }, "groupcommit: flush panicked with a value of type string"},
-		{"error", func([]int) error { panic(errors.New(secret)) }, "groupcommit: flush panicked with a value of type *errors.errorString"},
-		{"runtime error", func(g []int) error { return []error{nil}[len(g)] }, "groupcommit: flush panicked: runtime error: index out of range [1] with length 1"},
+		{"error", func([]int) error { panic(errors.New(secret)) },
+			"groupcommit: flush panicked with a value of type *errors.errorString"},
+		{"runtime error", func(g []int) error { return []error{nil}[len(g)] },
+			"groupcommit: flush panicked: runtime error: index out of range [1] with length 1"},
 		{"nil", func([]int) error { panic(nil) }, "groupcommit: flush panicked: panic called with nil argument"},
 		{"Goexit", func([]int) error { runtime.Goexit(); return nil }, "groupcommit: flush ended its goroutine"},
 	} {

@@ -14,11 +14,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
-// TestModel runs one in six, and TestModelExhaustive (make exhaustive) every order of a few calls of one or two items, their
-// cancellations, Close, and flushes that succeed, fail, panic or end their
-// goroutine. After each event it waits until all goroutines are blocked and compares
-// the answers, their order, the groups and the counters with those of a model without
-// goroutines.
+// TestModel runs one in six, and TestModelExhaustive (make exhaustive) every order of a few calls of one or two items,
+// their cancellations, Close, and flushes that succeed, fail, panic or end their goroutine. After each event it waits
+// until all goroutines are blocked and compares the answers, their order, the groups and the counters with those of a
+// model without goroutines.
 //
 // It was seen to fail when the code was broken in each of these ways: answering
 // before the flush, dropping the queue at Close, answering a call twice, answering
@@ -301,12 +300,14 @@ type observation struct {
 }
 
 func (s observation) equal(o observation) bool {
-	return slices.Equal(s.answers, o.answers) && slices.Equal(s.order, o.order) && slices.EqualFunc(s.groups, o.groups, slices.Equal[[]int]) &&
+	return slices.Equal(s.answers, o.answers) && slices.Equal(s.order, o.order) &&
+		slices.EqualFunc(s.groups, o.groups, slices.Equal[[]int]) &&
 		s.closed == o.closed && s.stats == o.stats
 }
 
 func (s observation) String() string {
-	return fmt.Sprintf("answers %q in the order %v, groups %v, closed %v, stats %+v", s.answers, s.order, s.groups, s.closed, s.stats)
+	return fmt.Sprintf("answers %q in the order %v, groups %v, closed %v, stats %+v", s.answers, s.order, s.groups,
+		s.closed, s.stats)
 }
 
 func (m *model) observation() observation {
@@ -411,7 +412,8 @@ func (r *system) apply(e event) {
 				_, err := r.committer.Commit(ctx, items)
 				r.answer(call, err)
 			}()
-		} else if err := r.committer.Submit(items, waiterFunc(func(f groupcommit.Flush) { r.answer(call, f.Err) })); err != nil {
+		} else if err := r.committer.Submit(items,
+			waiterFunc(func(f groupcommit.Flush) { r.answer(call, f.Err) })); err != nil {
 			r.answer(call, err)
 		}
 	case cancelCall:

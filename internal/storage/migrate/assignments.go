@@ -22,7 +22,8 @@ func (r *run) assignments(ctx context.Context, copying bool) (all, lacking int64
 		case s != nil && t != nil && s.Same(*t): // a store may not keep when it was changed
 			to.skip()
 		case t != nil && (s == nil || compareKeys(t, s) <= 0):
-			return all, lacking, fmt.Errorf("%w: it has assignments of the device %s that the source does not have", ErrDiffers, t.Device)
+			return all, lacking, fmt.Errorf("%w: it has assignments of the device %s that the source does not have",
+				ErrDiffers, t.Device)
 		default:
 			lacking++
 			if copying {

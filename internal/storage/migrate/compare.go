@@ -106,7 +106,8 @@ func (c *comparer) device(ctx context.Context, name *vitals.Name) (sum Sum, lack
 			h.Sum(sum.SHA256[:0])
 			return sum, lacking, nil
 		case s == nil || t != nil && t.TimeUnixMs < s.TimeUnixMs:
-			return sum, nothing, fmt.Errorf("%w: it has readings of the device %s that the source does not have", ErrDiffers, name)
+			return sum, nothing, fmt.Errorf("%w: it has readings of the device %s that the source does not have",
+				ErrDiffers, name)
 		}
 		c.from.skip()
 		sum.Readings++

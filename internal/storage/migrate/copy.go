@@ -15,7 +15,8 @@ const groupReadings = 4096
 // copy appends the records of each device from the first lacking one on, and returns the number
 // of those that the target did not have.
 func (r *run) copy(ctx context.Context, lacking []int64) (copied int64, err error) {
-	w := &writer{run: r, entries: make([]storage.Entry, 0, groupReadings), readings: make([]vitals.Reading, 0, groupReadings)}
+	w := &writer{run: r, entries: make([]storage.Entry, 0, groupReadings),
+		readings: make([]vitals.Reading, 0, groupReadings)}
 	from, page := devices(source, r.From), r.sourceRecords()
 	for _, fromMs := range lacking {
 		d, err := from.next(ctx)
@@ -105,8 +106,8 @@ func (w *writer) flush(ctx context.Context) error {
 	return nil
 }
 
-// readings returns the readings that make a record: one; or two if it was completed later, or by several gateways. A store
-// counts a record as shared if a gateway has completed one that named none.
+// readings returns the readings that make a record: one; or two if it was completed later, or by several gateways. A
+// store counts a record as shared if a gateway has completed one that named none.
 func readings(device *vitals.Name, r *storage.Record) (first, rest vitals.Reading, err error) {
 	first = vitals.Reading{Device: *device, TimeUnixMs: r.TimeUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}
 	if r.Gateway != nil {
@@ -128,7 +129,9 @@ func readings(device *vitals.Name, r *storage.Record) (first, rest vitals.Readin
 		}
 	}
 	if r.Shared && (rest.Values.IsZero() || rest.Gateway.IsZero()) {
-		return first, rest, fmt.Errorf("%w: a record of the device %s is said to be completed by another gateway, and cannot be", storage.ErrCorrupt, device)
+		return first, rest,
+			fmt.Errorf("%w: a record of the device %s is said to be completed by another gateway, and cannot be",
+				storage.ErrCorrupt, device)
 	}
 	return first, rest, nil
 }

@@ -138,7 +138,8 @@ func (r *run) run(ctx context.Context) (Report, error) {
 	case unassigned > 0:
 		return report, fmt.Errorf("%w: it lacks assignments", ErrDiffers)
 	case report.Readings != r.Readings:
-		return report, fmt.Errorf("%w: the source has %d readings, but those of its devices are %d", storage.ErrCorrupt, r.Readings, report.Readings)
+		return report, fmt.Errorf("%w: the source has %d readings, but those of its devices are %d", storage.ErrCorrupt,
+			r.Readings, report.Readings)
 	}
 	if err := r.alone(ctx); err != nil {
 		return report, err

@@ -122,7 +122,8 @@ func assign(t *rapid.T, s migrate.Source) {
 	for _, device := range []string{"a", "b", "no-readings"} {
 		at := int64(0)
 		for range rapid.IntRange(0, 3).Draw(t, "assignments") {
-			a := storage.Assignment{Device: name(device), FromUnixMs: at, ToUnixMs: at + rapid.Int64Range(1, 9).Draw(t, "length")}
+			a := storage.Assignment{Device: name(device), FromUnixMs: at,
+				ToUnixMs: at + rapid.Int64Range(1, 9).Draw(t, "length")}
 			a.Subject = rapid.SampledFrom([]storage.Subject{"P-1", "P-2", ""}).Draw(t, "subject")
 			if a.Subject == "" { // a span of nobody
 				a.By = storage.ByHL7
@@ -153,7 +154,8 @@ func draw(t *rapid.T, signs vitals.Sign) (group []*storage.Entry) {
 		r := &vitals.Reading{
 			Device:     name(rapid.SampledFrom([]string{"a", "a-1", "b", "c.d"}).Draw(t, "device")),
 			TimeUnixMs: rapid.Int64Range(0, 6).Draw(t, "time"),
-			UTCOffset:  rapid.SampledFrom([]vitals.UTCOffset{0, vitals.MakeUTCOffset(0), vitals.MakeUTCOffset(-210)}).Draw(t, "offset"),
+			UTCOffset: rapid.SampledFrom([]vitals.UTCOffset{0, vitals.MakeUTCOffset(0), vitals.MakeUTCOffset(-210)}).
+				Draw(t, "offset"),
 		}
 		if gateway := rapid.SampledFrom([]string{"", "g1", "g2"}).Draw(t, "gateway"); gateway != "" {
 			r.Gateway = name(gateway)
@@ -200,7 +202,8 @@ func TestKilled(t *testing.T) {
 				}
 				n := int64(len(storage.Worn(assignments(t, from))))
 				if report.Readings != o.Readings || report.Assignments != n {
-					t.Fatalf("the report has %d readings and %d assignments, want %d and %d", report.Readings, report.Assignments, o.Readings, n)
+					t.Fatalf("the report has %d readings and %d assignments, want %d and %d", report.Readings, report.Assignments,
+						o.Readings, n)
 				}
 				break
 			}
@@ -231,7 +234,8 @@ func TestSums(t *testing.T) {
 		e.Reading = &r
 		change(&e)
 		from := stored(t, &e)
-		report, err := migrate.Run(t.Context(), migrate.Options{From: from, To: newTarget(storetest.NewMemory()), Readings: 1})
+		report, err := migrate.Run(t.Context(), migrate.Options{From: from, To: newTarget(storetest.NewMemory()),
+			Readings: 1})
 		try(t, err)
 		if other, ok := sums[report.SHA256]; ok {
 			t.Errorf("the checksums are equal after changing %s and %s", what, other)
@@ -283,7 +287,8 @@ func TestRefused(t *testing.T) {
 		{"another time of receipt", []*storage.Entry{received(entry("b", 3, 6000))}, "device b"},
 		{"another offset", []*storage.Entry{offset(entry("b", 3, 6000))}, "device b"},
 		{"a gateway", []*storage.Entry{by("g", entry("b", 3, 6000))}, "device b"},
-		{"a record of one gateway", []*storage.Entry{by("g1", entry("c", 1, 6000)), by("g1", spo2(entry("c", 1, 6000)))}, "device c"},
+		{"a record of one gateway", []*storage.Entry{by("g1", entry("c", 1, 6000)), by("g1", spo2(entry("c", 1, 6000)))},
+			"device c"},
 		{"a part of a record", []*storage.Entry{by("g1", entry("c", 1, 6000))}, "device c"},
 	} {
 		to := newTarget(stored(t, tt.target...))
@@ -307,11 +312,13 @@ func TestRefusedAssignments(t *testing.T) {
 	of := func(device string, subject storage.Subject, from, to int64) storage.Assignment {
 		return storage.Assignment{Device: name(device), Subject: subject, FromUnixMs: from, ToUnixMs: to}
 	}
-	for _, a := range []storage.Assignment{of("aa", "P-1", 0, 1), of("b", "P-1", 0, 1), of("b", "P-2", 5, 9), of("b", "P-1", 5, 8), of("c", "P-1", 0, 1)} {
+	for _, a := range []storage.Assignment{of("aa", "P-1", 0, 1), of("b", "P-1", 0, 1), of("b", "P-2", 5, 9),
+		of("b", "P-1", 5, 8), of("c", "P-1", 0, 1)} {
 		from, to := stored(t, entry("b", 1, 6000)), newTarget(storetest.NewMemory())
 		try(t, from.Assign(t.Context(), of("b", "P-1", 5, 9)), to.Assign(t.Context(), a))
 		_, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 1})
-		if !errors.Is(err, migrate.ErrDiffers) || !contains(err, "device "+a.Device.String()) || contains(err, string(a.Subject)) || to.begun {
+		if !errors.Is(err, migrate.ErrDiffers) || !contains(err, "device "+a.Device.String()) ||
+			contains(err, string(a.Subject)) || to.begun {
 			t.Errorf("a target with %v: %v", a, err)
 		}
 	}
@@ -365,7 +372,8 @@ func TestEnds(t *testing.T) {
 	}
 	// The source's count includes a reading that its list of devices does not lead to.
 	to = newTarget(storetest.NewMemory())
-	if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 2}); !errors.Is(err, storage.ErrCorrupt) || to.published {
+	if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 2}); !errors.Is(err,
+		storage.ErrCorrupt) || to.published {
 		t.Errorf("a source with a lost device: %v", err)
 	}
 }
@@ -405,10 +413,12 @@ func TestSigns(t *testing.T) {
 	decimals[1].Decimals++
 	unit := slices.Clone(own)
 	unit[2].Unit = "kg"
-	for field, there := range map[string][]vitals.Definition{own[0].Field: nil, own[1].Field: decimals, own[2].Field: unit} {
+	for field, there := range map[string][]vitals.Definition{own[0].Field: nil, own[1].Field: decimals,
+		own[2].Field: unit} {
 		to := newTarget(storetest.NewMemory())
 		try(t, to.Signs().Define(there))
-		if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 2}); !contains(err, field) || to.begun {
+		if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 2}); !contains(err, field) ||
+			to.begun {
 			t.Errorf("a target in which %s differs: %v", field, err)
 		}
 	}

@@ -65,13 +65,14 @@ const (
 
 // devices reads the devices of a store.
 func devices(what string, s storage.Store) *cursor[storage.Device] {
-	return &cursor[storage.Device]{what: what, page: make([]storage.Device, pageDevices), fill: func(ctx context.Context, last *storage.Device, dst []storage.Device) (int, error) {
-		var after vitals.Name
-		if last != nil {
-			after = last.Name
-		}
-		return s.Devices(ctx, after, dst)
-	}}
+	return &cursor[storage.Device]{what: what, page: make([]storage.Device, pageDevices),
+		fill: func(ctx context.Context, last *storage.Device, dst []storage.Device) (int, error) {
+			var after vitals.Name
+			if last != nil {
+				after = last.Name
+			}
+			return s.Devices(ctx, after, dst)
+		}}
 }
 
 // records reads the records of the device that start names.
@@ -83,13 +84,14 @@ type records struct {
 
 func newRecords(what string, s storage.Store) *records {
 	r := &records{}
-	r.cursor = cursor[storage.Record]{what: what, page: make([]storage.Record, pageRecords), fill: func(ctx context.Context, last *storage.Record, dst []storage.Record) (int, error) {
-		from := r.fromMs
-		if last != nil {
-			from = last.TimeUnixMs + 1
-		}
-		return s.Scan(ctx, storage.Range{Device: r.device, FromUnixMs: from, ToUnixMs: math.MaxInt64}, dst)
-	}}
+	r.cursor = cursor[storage.Record]{what: what, page: make([]storage.Record, pageRecords),
+		fill: func(ctx context.Context, last *storage.Record, dst []storage.Record) (int, error) {
+			from := r.fromMs
+			if last != nil {
+				from = last.TimeUnixMs + 1
+			}
+			return s.Scan(ctx, storage.Range{Device: r.device, FromUnixMs: from, ToUnixMs: math.MaxInt64}, dst)
+		}}
 	return r
 }
 
@@ -101,13 +103,14 @@ func (r *records) start(device *vitals.Name, fromMs int64) {
 
 // assigned reads the assignments of a store.
 func assigned(what string, s storage.Subjects) *cursor[storage.Assignment] {
-	return &cursor[storage.Assignment]{what: what, page: make([]storage.Assignment, pageDevices), fill: func(ctx context.Context, last *storage.Assignment, dst []storage.Assignment) (int, error) {
-		var after storage.AssignmentKey
-		if last != nil {
-			after = last.Key()
-		}
-		return s.Assignments(ctx, after, dst)
-	}}
+	return &cursor[storage.Assignment]{what: what, page: make([]storage.Assignment, pageDevices),
+		fill: func(ctx context.Context, last *storage.Assignment, dst []storage.Assignment) (int, error) {
+			var after storage.AssignmentKey
+			if last != nil {
+				after = last.Key()
+			}
+			return s.Assignments(ctx, after, dst)
+		}}
 }
 
 // A peeker is a cursor, or reads from one.

@@ -87,7 +87,8 @@ func move(from, to string, progress func(migrate.Step, int64)) error {
 		return err
 	}
 	defer target.Close()
-	_, err = migrate.Run(context.Background(), migrate.Options{From: source, To: target, Readings: readings, OnProgress: progress})
+	_, err = migrate.Run(context.Background(), migrate.Options{From: source, To: target, Readings: readings,
+		OnProgress: progress})
 	return err
 }
 
@@ -124,7 +125,8 @@ func roundTrip(t *testing.T, stores string) {
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
-		first, middle, last := filepath.Join(dirs, fmt.Sprint(n)), database(server), filepath.Join(dirs, fmt.Sprint(n, "-last"))
+		first, middle, last := filepath.Join(dirs, fmt.Sprint(n)), database(server),
+			filepath.Join(dirs, fmt.Sprint(n, "-last"))
 		// Each place has other numbers of the signs.
 		own := storetest.OwnSigns()
 		s, err := pebblestore.Open(first, pebblestore.Options{WindowRows: 8, Signs: own})

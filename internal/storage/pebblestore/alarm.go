@@ -56,7 +56,8 @@ func (a *alarm) raise(cause string) {
 	a.rejectGroups(errors.New(cause))
 	a.log.Error("store failed", "dir", a.dir, "cause", cause)
 	a.onFatal(fmt.Sprintf("The store in %s can no longer be written: %s. "+
-		"All acknowledged readings are on stable storage; readings that were not acknowledged may be missing and should be sent again. "+
+		"All acknowledged readings are on stable storage; readings that were not acknowledged may be missing and should be "+
+		"sent again. "+
 		"Check the disk, then restart. \"pulsegate check %s\" verifies what is stored.", a.dir, cause, a.dir))
 }
 

@@ -35,7 +35,8 @@ func TestLookups(t *testing.T) {
 	settle("late, stored", 1, entry("a", 5, 1))
 	settle("the newest again", 1, entry("a", 30, 1))
 	settle("late, twice in a group", 1, entry("a", 6, 1), entry("a", 6, 1))
-	settle("late, stored, three times in a group", 1, entry("a", 6, 1), with(entry("a", 6, 1), vitals.SpO2, 2), entry("a", 6, 9))
+	settle("late, stored, three times in a group", 1, entry("a", 6, 1), with(entry("a", 6, 1), vitals.SpO2, 2),
+		entry("a", 6, 9))
 	settle("late within its group", 1, entry("c", 9, 1), entry("c", 8, 1), entry("c", 8, 1))
 	settle("first newer, then late", 2, entry("b", 40, 1), entry("b", 39, 1), entry("b", 38, 1), entry("b", 41, 1))
 
@@ -68,7 +69,8 @@ func TestOneSyncPerGroup(t *testing.T) {
 	}{
 		{"one reading", []*storage.Entry{entry("a", 1, 1)}, 1},
 		{"a thousand readings", manyEntries(1000), 1},
-		{"late, completing and new ones", []*storage.Entry{entry("dev-1", 0, 1), with(entry("a", 1, 1), vitals.SpO2, 1), entry("z", 1, 1)}, 1},
+		{"late, completing and new ones", []*storage.Entry{entry("dev-1", 0, 1), with(entry("a", 1, 1), vitals.SpO2, 1),
+			entry("z", 1, 1)}, 1},
 		{"duplicates and conflicts only", []*storage.Entry{entry("a", 1, 1), entry("a", 1, 2)}, 0},
 		{"nothing", nil, 0},
 	} {

@@ -41,7 +41,8 @@ func (j *subjects) EndAssignment(ctx context.Context, a storage.Assignment) erro
 
 // changeAssignment stores an assignment, if admit, which it calls with the assignments of the device, returns nil, and
 // that it does not exist. j.mu is held until the sync, so that no two assignments overlap.
-func (j *subjects) changeAssignment(ctx context.Context, a *storage.Assignment, admit func([]storage.Assignment) (exists bool, err error)) error {
+func (j *subjects) changeAssignment(ctx context.Context, a *storage.Assignment,
+	admit func([]storage.Assignment) (exists bool, err error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -99,7 +100,8 @@ func (j *subjects) VisitAssignments(ctx context.Context, devices []vitals.Name, 
 }
 
 // SubjectAssignments implements [storage.Subjects].
-func (j *subjects) SubjectAssignments(ctx context.Context, subject storage.Subject) (all []storage.Assignment, err error) {
+func (j *subjects) SubjectAssignments(ctx context.Context, subject storage.Subject) (all []storage.Assignment,
+	err error) {
 	if _, err := storage.ParseSubject(string(subject)); err != nil {
 		return nil, fmt.Errorf("read assignments: %w", err)
 	}
@@ -111,7 +113,8 @@ func (j *subjects) SubjectAssignments(ctx context.Context, subject storage.Subje
 }
 
 // Assignments implements [storage.Subjects].
-func (j *subjects) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (n int, err error) {
+func (j *subjects) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (n int,
+	err error) {
 	err = j.readAssignments(ctx, func(v *view) error {
 		all, err := assign.After(v, after, len(dst))
 		n = copy(dst, all)

@@ -69,7 +69,8 @@ func TestEraseAssignment(t *testing.T) {
 	})
 
 	e, err := s.EraseAssignment(a)
-	if want := (storage.Erasure{Device: a.Device, Readings: 4000, Subject: a.Subject, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}); err != nil || e != want {
+	if want := (storage.Erasure{Device: a.Device, Readings: 4000, Subject: a.Subject, FromUnixMs: a.FromUnixMs,
+		ToUnixMs: a.ToUnixMs}); err != nil || e != want {
 		t.Fatalf("EraseAssignment returns %+v, %v, want %+v", e, err, want)
 	}
 	if found := tracesOf(fs, dataDir, subjectTraces()); len(found) > 0 {
@@ -82,7 +83,8 @@ func TestEraseAssignment(t *testing.T) {
 	if err != nil || d.NewestUnixMs != a.ToUnixMs {
 		t.Errorf("Latest returns %+v, %v", d, err)
 	}
-	if all, err := s.DeviceAssignments(context.Background(), a.Device); err != nil || len(all) != 1 || !all[0].Same(other) {
+	if all, err := s.DeviceAssignments(context.Background(), a.Device); err != nil || len(all) != 1 ||
+		!all[0].Same(other) {
 		t.Errorf("DeviceAssignments returns %v, %v", all, err)
 	}
 	if _, err := s.EraseAssignment(a); !errors.Is(err, storage.ErrNotAssigned) {
@@ -112,7 +114,8 @@ func TestEraseRemovesAssignments(t *testing.T) {
 		t.Errorf("%v hold traces", found)
 	}
 	mustClose(t, s)
-	if report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil || report.Assignments != 0 {
+	if report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil ||
+		report.Assignments != 0 {
 		t.Errorf("Check returns %+v, %v", report, err)
 	}
 }
@@ -123,7 +126,9 @@ func TestEraseRemovesAssignments(t *testing.T) {
 func TestEraseAssignmentCrash(t *testing.T) {
 	t.Parallel()
 	a := erasedAssignment(1, 21)
-	crashDuringErasure(t, subjectTraces(), 0, func(s *pebblestore.Store) (storage.Erasure, error) { return s.EraseAssignment(a) })
+	crashDuringErasure(t, subjectTraces(), 0, func(s *pebblestore.Store) (storage.Erasure, error) {
+		return s.EraseAssignment(a)
+	})
 }
 
 // TestEraseValuesCrash does the same with erasures of values, the second one of those of a gateway.
@@ -136,29 +141,34 @@ func TestEraseValuesCrash(t *testing.T) {
 	for _, e := range []storage.Erasure{e, gateway} {
 		t.Run(e.Gateway.String(), func(t *testing.T) {
 			t.Parallel()
-			crashDuringErasure(t, oldTraces(), 1, func(s *pebblestore.Store) (storage.Erasure, error) { return s.EraseValues(e) })
+			crashDuringErasure(t, oldTraces(), 1, func(s *pebblestore.Store) (storage.Erasure, error) {
+				return s.EraseValues(e)
+			})
 		})
 	}
 }
 
 // crashDuringErasure tests an erasure after which a number of assignments and no trace is left.
-func crashDuringErasure(t *testing.T, traces []string, assignments int, erase func(*pebblestore.Store) (storage.Erasure, error)) {
+func crashDuringErasure(t *testing.T, traces []string, assignments int,
+	erase func(*pebblestore.Store) (storage.Erasure, error)) {
 	var mu sync.Mutex // guards what follows
 	var found []*vfs.MemFS
 	active := false
 	disk := vfs.NewCrashableMem()
 	rng := rand.New(rand.NewPCG(9, 9))
 	snap := func() {
-		found = append(found, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100, 50}[len(found)%4], RNG: rng}))
+		found = append(found,
+			disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100, 50}[len(found)%4], RNG: rng}))
 	}
-	s := mustOpen(t, pebblestore.Options{MemTableBytes: 64 << 10, FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if active && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			snap()
-		}
-		return nil
-	}))})
+	s := mustOpen(t,
+		pebblestore.Options{MemTableBytes: 64 << 10, FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if active && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+				snap()
+			}
+			return nil
+		}))})
 	fill(t, s, 1, 21)
 	a := erasedAssignment(1, 21)
 	mustAppend(t, s, beside(a)...)
@@ -246,10 +256,16 @@ func TestCheckAssignments(t *testing.T) {
 	overlapping := b
 	overlapping.FromUnixMs--
 	for name, change := range map[string]func(set func(key, value []byte), remove func(key []byte)){
-		"":                                   func(func(key, value []byte), func([]byte)) {},
-		"index of subjects does not agree":   func(_ func(key, value []byte), remove func([]byte)) { remove(pebblestore.SubjectKey(a)) },
-		"index of subjects does not agree ":  func(set func(key, value []byte), _ func([]byte)) { set(pebblestore.SubjectKey(overlapping), nil) },
-		"index of subjects does not agree  ": func(_ func(key, value []byte), remove func([]byte)) { remove(pebblestore.AssignKey(a)) },
+		"": func(func(key, value []byte), func([]byte)) {},
+		"index of subjects does not agree": func(_ func(key, value []byte), remove func([]byte)) {
+			remove(pebblestore.SubjectKey(a))
+		},
+		"index of subjects does not agree ": func(set func(key, value []byte), _ func([]byte)) {
+			set(pebblestore.SubjectKey(overlapping), nil)
+		},
+		"index of subjects does not agree  ": func(_ func(key, value []byte), remove func([]byte)) {
+			remove(pebblestore.AssignKey(a))
+		},
 		"assignments overlap": func(set func(key, value []byte), _ func([]byte)) {
 			set(pebblestore.AssignKey(overlapping), pebblestore.AssignValue(overlapping))
 			set(pebblestore.SubjectKey(overlapping), nil)
@@ -276,7 +292,8 @@ func TestCheckAssignments(t *testing.T) {
 				func(key []byte) { err = errors.Join(err, db.Delete(key, pebble.Sync)) })
 			try(t, err, db.Close())
 			_, err = pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
-			if name = strings.TrimSpace(name); name == "" && err != nil || name != "" && (!errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), name)) {
+			if name = strings.TrimSpace(name); name == "" && err != nil || name != "" && (!errors.Is(err, storage.ErrCorrupt) ||
+				!strings.Contains(err.Error(), name)) {
 				t.Errorf("Check returns %v, want %q", err, name)
 			}
 		})
@@ -305,7 +322,8 @@ func TestEraseAssignmentEnded(t *testing.T) {
 			defer mu.Unlock()
 			crashed = append(crashed, left)
 		}
-		if strings.HasSuffix(op.Path, ".sst") && bytes.Contains(debug.Stack(), []byte("mergeLate")) && armed.CompareAndSwap(true, false) {
+		if strings.HasSuffix(op.Path, ".sst") && bytes.Contains(debug.Stack(), []byte("mergeLate")) &&
+			armed.CompareAndSwap(true, false) {
 			earlier := a
 			earlier.ToUnixMs = next.FromUnixMs
 			err = errors.Join(s.EndAssignment(context.Background(), earlier), s.Assign(context.Background(), next))

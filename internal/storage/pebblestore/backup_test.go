@@ -44,7 +44,8 @@ func mustBackup(t testing.TB, s *pebblestore.Store) []byte {
 
 func mustReceive(t testing.TB, fs vfs.FS, archive []byte) pebblestore.Report {
 	t.Helper()
-	report, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, backup.Options{FS: fs})
+	report, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath,
+		backup.Options{FS: fs})
 	try(t, err)
 	return report
 }
@@ -86,7 +87,8 @@ func TestBackupUnderLoad(t *testing.T) {
 		fs := vfs.NewCrashableMem()
 		report := mustReceive(t, fs, archive)
 		groups := report.Readings / 50
-		if groups < max(before, last) || groups > before+after || report.Readings%50 != 0 || i == 3 && groups != before+after {
+		if groups < max(before, last) || groups > before+after || report.Readings%50 != 0 ||
+			i == 3 && groups != before+after {
 			t.Errorf("backup %d holds %d readings, %d groups", i, report.Readings, groups)
 		}
 		last = groups
@@ -120,7 +122,8 @@ func TestBackupIsWhole(t *testing.T) {
 	mustAssign(t, s, assigned)
 	want := mustDump(t, s)
 	report := mustReceive(t, fs, mustBackup(t, s))
-	if report.Readings != 3001 || report.Devices != 50 || report.Assignments != 1 || report.Values[own] != 1 || report.Signs.Field(own) != drift().Field {
+	if report.Readings != 3001 || report.Devices != 50 || report.Assignments != 1 || report.Values[own] != 1 ||
+		report.Signs.Field(own) != drift().Field {
 		t.Errorf("the report is %+v", report)
 	}
 	if names, err := fs.List(dataDir); err != nil || slices.Contains(names, "checkpoint") {
@@ -137,7 +140,8 @@ func TestBackupIsWhole(t *testing.T) {
 	if got := mustDump(t, r); got != want {
 		t.Error("the backup differs from the store")
 	}
-	if all, err := r.SubjectAssignments(context.Background(), assigned.Subject); err != nil || len(all) != 1 || !all[0].Same(assigned) {
+	if all, err := r.SubjectAssignments(context.Background(), assigned.Subject); err != nil || len(all) != 1 ||
+		!all[0].Same(assigned) {
 		t.Errorf("the backup has assignments %v, %v", all, err)
 	}
 	if d := r.Signs().Of(own); d == nil || d.Field != drift().Field || d.Decimals != drift().Decimals || !d.Retired {
@@ -190,7 +194,8 @@ func TestBackupCut(t *testing.T) {
 		receive("cut", bytes.NewReader(archive[:n]))
 	}
 	receive("cut inside", bytes.NewReader(archive[:len(archive)-3*512+50]))
-	receive("connection reset", io.MultiReader(bytes.NewReader(archive[:len(archive)/2]), iotest.ErrReader(errors.New("connection reset"))))
+	receive("connection reset", io.MultiReader(bytes.NewReader(archive[:len(archive)/2]),
+		iotest.ErrReader(errors.New("connection reset"))))
 	for offset := 600; offset < len(archive)-1024; offset += 997 {
 		damaged := slices.Clone(archive)
 		if damaged[offset] ^= 4; archive[offset] == 0 {
@@ -231,7 +236,8 @@ func TestBackupPlaces(t *testing.T) {
 			if err := backup.CheckDestination(backupPath, fs); !errors.Is(err, tt.want) {
 				t.Errorf("CheckDestination returns %v, want %v", err, tt.want)
 			}
-			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, backup.Options{FS: fs})
+			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath,
+				backup.Options{FS: fs})
 			if !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
@@ -337,8 +343,8 @@ func TestBackupFaults(t *testing.T) {
 	}
 }
 
-// A copy that cannot be verified, because the client was interrupted or may open no more files, is not called damaged, nor
-// is a store that is checked; one with a wrong byte is.
+// A copy that cannot be verified, because the client was interrupted or may open no more files, is not called damaged,
+// nor is a store that is checked; one with a wrong byte is.
 func TestUnverifiedIsNotDamaged(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MemTableBytes: 64 << 10, WindowRows: 1000})
 	for k := range int64(30) {

@@ -87,7 +87,8 @@ func BenchmarkAppend(b *testing.B) {
 				try(b, s.Append(first.fill()))
 			}
 			bt := newBatcher(f, size)
-			bytes, seconds, syncs := shown(b, s, "store_written_bytes_total"), shown(b, s, "store_sync_seconds_total"), shown(b, s, "store_syncs_total")
+			bytes, seconds, syncs := shown(b, s, "store_written_bytes_total"), shown(b, s, "store_sync_seconds_total"),
+				shown(b, s, "store_syncs_total")
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
@@ -100,7 +101,8 @@ func BenchmarkAppend(b *testing.B) {
 				b.Fatalf("%v look-ups", lookups)
 			}
 			b.ReportMetric((shown(b, s, "store_written_bytes_total")-bytes)/float64(n), "logB/op")
-			b.ReportMetric(1e9*(shown(b, s, "store_sync_seconds_total")-seconds)/(shown(b, s, "store_syncs_total")-syncs), "ns/commit")
+			b.ReportMetric(1e9*(shown(b, s, "store_sync_seconds_total")-seconds)/(shown(b, s, "store_syncs_total")-syncs),
+				"ns/commit")
 		})
 	}
 }
@@ -113,7 +115,8 @@ func idle(b *testing.B, s *pebblestore.Store) {
 	}
 	for tables, bytes := 0.0, 0.0; ; {
 		lastTables, lastBytes := tables, bytes
-		if tables, bytes = shown(b, s, "store_tables"), shown(b, s, "store_size_bytes"); tables == lastTables && bytes == lastBytes {
+		if tables, bytes = shown(b, s, "store_tables"), shown(b, s, "store_size_bytes"); tables == lastTables &&
+			bytes == lastBytes {
 			return
 		}
 		time.Sleep(pause)
@@ -216,8 +219,8 @@ func aggregate(b *testing.B, s *pebblestore.Store, device vitals.Name, page []st
 // changesReadings is the number of readings in the store of BenchmarkChanges.
 var changesReadings = flag.Int("changes.readings", 1_000_000, "number of readings in the store of BenchmarkChanges")
 
-// BenchmarkChanges reads changes as a consumer does, from a store whose readings are in segments: a copy of all of them,
-// and a pass after 1,000 of them were completed. An operation of the latter is the whole pass.
+// BenchmarkChanges reads changes as a consumer does, from a store whose readings are in segments: a copy of all of
+// them, and a pass after 1,000 of them were completed. An operation of the latter is the whole pass.
 func BenchmarkChanges(b *testing.B) {
 	const completed, devices = 1000, 10_000
 	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{ChangesKeep: time.Hour})
@@ -281,9 +284,9 @@ func BenchmarkChanges(b *testing.B) {
 // quietReadings is the number of readings that BenchmarkQuiet loads.
 var quietReadings = flag.Int("quiet.readings", 1_000_000, "number of readings that BenchmarkQuiet loads")
 
-// BenchmarkQuiet stores the readings of a fleet in groups of 1,000, and leaves the store alone for two minutes, as a server does.
-// It reports the bytes of tables and logs a reading, and how many times as large as after a full compaction the directory is;
-// tables-x is the same of the tables alone.
+// BenchmarkQuiet stores the readings of a fleet in groups of 1,000, and leaves the store alone for two minutes, as a
+// server does. It reports the bytes of tables and logs a reading, and how many times as large as after a full
+// compaction the directory is; tables-x is the same of the tables alone.
 func BenchmarkQuiet(b *testing.B) {
 	for b.Loop() {
 		dir := b.TempDir()

@@ -78,8 +78,8 @@ func (c *changeLog) PositionAt(ctx context.Context, unixMs int64) (p storage.Pos
 	})
 }
 
-// KeptSince implements [storage.Changes]. What is left of the last event that was removed is the first one. If only starts
-// follow each other, events may not have been kept between them.
+// KeptSince implements [storage.Changes]. What is left of the last event that was removed is the first one. If only
+// starts follow each other, events may not have been kept between them.
 func (c *changeLog) KeptSince(ctx context.Context) (unixMs int64, err error) {
 	v, err := c.enter(ctx)
 	if err != nil {
@@ -146,7 +146,8 @@ func (c *changeLog) Horizons() []storage.Horizon {
 }
 
 // ReadChanges implements [storage.Changes].
-func (s *Store) ReadChanges(ctx context.Context, from, to *storage.Position, do func(storage.ChangeReader) error) error {
+func (s *Store) ReadChanges(ctx context.Context, from, to *storage.Position,
+	do func(storage.ChangeReader) error) error {
 	return storage.ReadKnown(ctx, s, from, to, do)
 }
 
@@ -167,7 +168,8 @@ func (c *changeLog) VisitEvents(ctx context.Context, after, last uint64, visit f
 }
 
 // VisitChanged implements [storage.Changes].
-func (c *changeLog) VisitChanged(ctx context.Context, from, to storage.Position, after storage.ChangedKey, prefix vitals.Name,
+func (c *changeLog) VisitChanged(ctx context.Context, from, to storage.Position, after storage.ChangedKey,
+	prefix vitals.Name,
 	visit func(part uint64, device *vitals.Name, records []storage.Record) bool) error {
 	v, err := c.enter(ctx)
 	if err != nil {
@@ -234,7 +236,8 @@ func (r *changedReader) groups(first, end uint64) (stopped bool, err error) {
 
 // segments visits the readings of segments that were changed since a time.
 func (r *changedReader) segments(sinceUnixMs int64) error {
-	o := &pebble.IterOptions{LowerBound: r.prefix.AppendTo([]byte{layout.SegmentPrefix}), UpperBound: []byte{layout.SegmentPrefix + 1}}
+	o := &pebble.IterOptions{LowerBound: r.prefix.AppendTo([]byte{layout.SegmentPrefix}),
+		UpperBound: []byte{layout.SegmentPrefix + 1}}
 	if sinceUnixMs > 0 {
 		o.PointKeyFilters = append(o.PointKeyFilters, seal.ChangedSince(sinceUnixMs))
 	}
@@ -273,7 +276,8 @@ func (r *changedReader) segments(sinceUnixMs int64) error {
 }
 
 // rows visits the rows of a device in a part that were changed since a time, and come after the key.
-func (r *changedReader) rows(part uint64, device *vitals.Name, rows []columns.Row, sinceUnixMs int64) (more bool, err error) {
+func (r *changedReader) rows(part uint64, device *vitals.Name, rows []columns.Row, sinceUnixMs int64) (more bool,
+	err error) {
 	if !device.HasPrefix(&r.prefix) {
 		return true, nil
 	}

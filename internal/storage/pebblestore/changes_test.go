@@ -33,8 +33,8 @@ func recordsOf(t testing.TB, s *pebblestore.Store, device string) []storage.Reco
 	return all[:n]
 }
 
-// TestClockNeverFalls appends readings and assigns devices with a clock that goes back, also over restarts: nothing that is
-// stored later has been changed earlier. All readings of a group have one time.
+// TestClockNeverFalls appends readings and assigns devices with a clock that goes back, also over restarts: nothing
+// that is stored later has been changed earlier. All readings of a group have one time.
 func TestClockNeverFalls(t *testing.T) {
 	ctx := context.Background()
 	fs := vfs.NewMem()
@@ -51,7 +51,8 @@ func TestClockNeverFalls(t *testing.T) {
 		t.Helper()
 		r := recordsOf(t, s, device)[i]
 		if r.ReceivedUnixMs != receivedUnixMs || r.ChangedUnixMs != changedUnixMs {
-			t.Errorf("reading %d of %s was received at %d, and changed at %d, want %d and %d", i, device, r.ReceivedUnixMs, r.ChangedUnixMs, receivedUnixMs, changedUnixMs)
+			t.Errorf("reading %d of %s was received at %d, and changed at %d, want %d and %d", i, device, r.ReceivedUnixMs,
+				r.ChangedUnixMs, receivedUnixMs, changedUnixMs)
 		}
 	}
 	early := received(10, entry("a", 1, 1))
@@ -98,8 +99,9 @@ func TestClockNeverFalls(t *testing.T) {
 	mustClose(t, s)
 }
 
-// TestClockSetBack sets a clock back that was ahead by an hour, also over a restart: what is stored then has the time of the
-// clock, and another mark. Seen to fail when times never fell: no reading was young until the clock had caught up.
+// TestClockSetBack sets a clock back that was ahead by an hour, also over a restart: what is stored then has the time
+// of the clock, and another mark. Seen to fail when times never fell: no reading was young until the clock had caught
+// up.
 func TestClockSetBack(t *testing.T) {
 	const hour = 3_600_000
 	fs := vfs.NewMem()
@@ -132,12 +134,14 @@ func TestMovedTimes(t *testing.T) {
 	fs := vfs.NewMem()
 	s, err := pebblestore.OpenPartial(dataDir, pebblestore.Options{FS: fs})
 	try(t, err)
-	mustAppend(t, s, received(30, entry("a", 1, 1)), received(40, with(entry("a", 1, 1), vitals.SpO2, 1)), received(10, entry("a", 2, 1)))
+	mustAppend(t, s, received(30, entry("a", 1, 1)), received(40, with(entry("a", 1, 1), vitals.SpO2, 1)),
+		received(10, entry("a", 2, 1)))
 	try(t, pebblestore.Seal(s))
 	try(t, s.Publish())
 	s = mustOpen(t, pebblestore.Options{FS: fs})
 	defer mustClose(t, s)
-	if all := recordsOf(t, s, "a"); len(all) != 2 || all[0].ReceivedUnixMs != 30 || all[0].ChangedUnixMs != 40 || all[1].ReceivedUnixMs != 10 {
+	if all := recordsOf(t, s, "a"); len(all) != 2 || all[0].ReceivedUnixMs != 30 || all[0].ChangedUnixMs != 40 ||
+		all[1].ReceivedUnixMs != 10 {
 		t.Errorf("the readings are %+v", all)
 	}
 	if got := pebblestore.Clock(s); got != 40 {
@@ -228,13 +232,14 @@ func TestArrival(t *testing.T) {
 	try(t, err)
 }
 
-// TestChangedSince compares what iterators with the filter return with all segments, while these are made, merged, divided,
-// completed, cut and erased, and tables are compacted: each that was changed since must be there, and none that was
-// replaced or removed.
+// TestChangedSince compares what iterators with the filter return with all segments, while these are made, merged,
+// divided, completed, cut and erased, and tables are compacted: each that was changed since must be there, and none
+// that was replaced or removed.
 func TestChangedSince(t *testing.T) {
 	skipped := 0
 	rapid.Check(t, func(t *rapid.T) {
-		s, err := pebblestore.Open(dataDir, pebblestore.WithSegmentRows(pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1}, 8))
+		s, err := pebblestore.Open(dataDir,
+			pebblestore.WithSegmentRows(pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1}, 8))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +345,8 @@ func TestCheckPositionReadsFewEvents(t *testing.T) {
 	try(t, err)
 	const events = 500
 	for i := range int64(events) {
-		a := storage.Assignment{Device: mustName("a"), Subject: "P", FromUnixMs: 2 * i, ToUnixMs: 2*i + 1, ChangedUnixMs: p.ChangedUnixMs}
+		a := storage.Assignment{Device: mustName("a"), Subject: "P", FromUnixMs: 2 * i, ToUnixMs: 2*i + 1,
+			ChangedUnixMs: p.ChangedUnixMs}
 		try(t, s.Assign(ctx, a))
 	}
 	check := func() { try(t, s.CheckPosition(ctx, p)) }

@@ -40,7 +40,8 @@ type Report = verify.Report
 // the Report holds what was found so far.
 func Check(ctx context.Context, dir string, o CheckOptions) (Report, error) {
 	c := checker{verify.NewChecker(ctx, o.Progress)}
-	opts := Options{FS: o.FS, Log: o.Log, ReadOnly: true, MinFreeBytes: -1, inspect: c.files, problem: c.ProblemOrFault}.withDefaults()
+	opts := Options{FS: o.FS, Log: o.Log, ReadOnly: true, MinFreeBytes: -1, inspect: c.files,
+		problem: c.ProblemOrFault}.withDefaults()
 	err := c.run(dir, opts)
 	// A damaged file found so far may be the reason why the store cannot be opened.
 	if err = errors.Join(errors.Join(c.Report.Problems...), err); err != nil {
@@ -116,7 +117,8 @@ func (c checker) content(s *Store) error {
 }
 
 // mergeRows calls visit with the rows of a device from windows and segments.
-func mergeRows(ctx context.Context, device *vitals.Name, windows [][]columns.Row, segments func() ([]columns.Row, error), visit func([]columns.Row)) error {
+func mergeRows(ctx context.Context, device *vitals.Name, windows [][]columns.Row,
+	segments func() ([]columns.Row, error), visit func([]columns.Row)) error {
 	merge := rowScanner{ctx: ctx, device: device}
 	for _, rows := range windows {
 		merge.sources = append(merge.sources, rowSource{rows: rows})

@@ -60,7 +60,8 @@ func (w *writer) append(s storage.Store, groups int) {
 			group = append(group, e)
 		}
 		if w.k > 1 {
-			group = append(group, entry("dev-1", 1000*w.k-500, 1), with(entry("dev-2", 1000*(w.k-1)+2, 2), vitals.SpO2, 5), entry("dev-3", 1000*w.k+3, 99))
+			group = append(group, entry("dev-1", 1000*w.k-500, 1), with(entry("dev-2", 1000*(w.k-1)+2, 2), vitals.SpO2, 5),
+				entry("dev-3", 1000*w.k+3, 99))
 		}
 		w.group(s, group)
 	}
@@ -204,7 +205,8 @@ func backUp(t *testing.T, s *pebblestore.Store) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
 	try(t, fs.MkdirAll(path.Dir(dataDir), 0o700))
-	_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(mustBackup(t, s)), dataDir, backup.Options{FS: fs})
+	_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(mustBackup(t, s)), dataDir,
+		backup.Options{FS: fs})
 	try(t, err)
 	return fs
 }
@@ -214,7 +216,8 @@ func opening(t *testing.T, fs *vfs.MemFS) (found []*vfs.MemFS) {
 	t.Helper()
 	disk := fs.CrashClone(vfs.CrashCloneCfg{})
 	spy := errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpRename) {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite &&
+			(op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpRename) {
 			found = append(found, disk.CrashClone(vfs.CrashCloneCfg{}))
 		}
 		return nil
@@ -242,7 +245,8 @@ func harms(file, text string, older []map[string]string, rng *rand.Rand) []harm 
 	all := []harm{{name: "removed", gone: true}}
 	add := func(name, text string) { all = append(all, harm{name: name, text: text}) }
 	if len(text) > 0 {
-		cuts := map[int]bool{0: true, 1: true, len(text) / 2: true, len(text) - 1: true, max(0, len(text)-20): true, len(text) / 512 * 512: true}
+		cuts := map[int]bool{0: true, 1: true, len(text) / 2: true, len(text) - 1: true, max(0, len(text)-20): true,
+			len(text) / 512 * 512: true}
 		if ends := pebblestore.RecordEnds(file, []byte(text)); isLog(file) || strings.HasPrefix(file, "MANIFEST") {
 			for i, end := range ends {
 				if i < 3 || i > len(ends)-3 || i == len(ends)/2 {
@@ -424,7 +428,8 @@ func (c *damageCase) try(file string, h harm) {
 	case c.undetectable(file, before[file]) && slices.Contains(c.states, text):
 		c.counts["lost without an error"]++
 	default:
-		c.Errorf("%s: acknowledged readings are missing (state %d of %d)", what, slices.Index(c.states, text), len(c.states)-1)
+		c.Errorf("%s: acknowledged readings are missing (state %d of %d)", what, slices.Index(c.states, text),
+			len(c.states)-1)
 	}
 }
 
@@ -479,7 +484,8 @@ func (c *damageCase) wantDamage(what, file string, err error) {
 	if file == "CHECKSUMS" {
 		named = "" // an older list is valid: the error names a file that it lacks
 	}
-	if !errors.Is(err, storage.ErrCorrupt) && (file != "PULSEGATE" || !errors.Is(err, storage.ErrFormat)) || file == "" || !strings.Contains(err.Error(), named) {
+	if !errors.Is(err, storage.ErrCorrupt) && (file != "PULSEGATE" || !errors.Is(err, storage.ErrFormat)) || file == "" ||
+		!strings.Contains(err.Error(), named) {
 		c.Errorf("%s returns %v, want damage of %s", what, err, file)
 	}
 }

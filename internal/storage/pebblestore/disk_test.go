@@ -33,7 +33,8 @@ func TestDiskLow(t *testing.T) {
 		if !errors.Is(err, storage.ErrDiskLow) || !errors.Is(err, storage.ErrNotWritten) {
 			t.Errorf("Append returns %v, want ErrDiskLow and ErrNotWritten", err)
 		}
-		if err := s.Ready(); !errors.Is(err, storage.ErrDiskLow) || !strings.Contains(err.Error(), "104857599 bytes are free") {
+		if err := s.Ready(); !errors.Is(err, storage.ErrDiskLow) ||
+			!strings.Contains(err.Error(), "104857599 bytes are free") {
 			t.Errorf("Ready returns %v, want ErrDiskLow with the free bytes", err)
 		}
 		if got := count(t, s, "d"); got != 1 {

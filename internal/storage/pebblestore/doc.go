@@ -4,7 +4,8 @@
 //
 // Its parts are the packages below it. Package layout has the keys and values,
 // package memory the table of devices and the windows. Package seal writes windows to segments, package
-// purge removes readings and proves that bytes are gone, and package assign stores assignments. ARCHITECTURE.md lists the others.
+// purge removes readings and proves that bytes are gone, and package assign stores assignments. ARCHITECTURE.md lists
+// the others.
 //
 // A [Store] is an engine, which has the tree, the settler of groups, the committer and the views of readers, and what
 // uses it: segments, which seals windows and merges small segments, reader, removal, subjects, and changeLog, which
@@ -25,7 +26,8 @@
 //
 // A full window is sealed in the background: its readings are written to segments of up to
 // 1,024 readings of one device, and its groups are deleted. See seal.go. [Store.Tidy] merges
-// small segments while few readings arrive. So a reading is not inserted into a tree or compacted by itself, and takes a few bytes.
+// small segments while few readings arrive. So a reading is not inserted into a tree or compacted by itself, and takes
+// a few bytes.
 //
 // # Invariants
 //

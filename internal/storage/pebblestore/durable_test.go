@@ -86,7 +86,8 @@ func TestReadersWaitForSync(t *testing.T) {
 	if got := count(t, s, "old"); got != 2 {
 		t.Errorf("after the sync, there are %d records, want 2", got)
 	}
-	if d, err := s.Latest(context.Background(), mustName("old")); err != nil || d.NewestUnixMs != 2 || d.Latest[vitals.SpO2].Value != 3 {
+	if d, err := s.Latest(context.Background(), mustName("old")); err != nil || d.NewestUnixMs != 2 ||
+		d.Latest[vitals.SpO2].Value != 3 {
 		t.Errorf("after the sync, Latest returns %+v, %v", d, err)
 	}
 }
@@ -172,7 +173,8 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride
 	})
 	// Small memtables cause flushes, compactions and new logs.
 	// Small windows and segments are sealed, merged and split all the time.
-	s := mustOpen(t, pebblestore.WithSegmentRows(pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10, WindowRows: 60, Signs: []vitals.Definition{drift()}}, 20))
+	s := mustOpen(t, pebblestore.WithSegmentRows(pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10,
+		WindowRows: 60, Signs: []vitals.Definition{drift()}}, 20))
 	model := storetest.NewMemory()
 	try(t, model.Signs().Define([]vitals.Definition{drift()}))
 	states := []string{mustDump(t, model)}
@@ -188,10 +190,12 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride
 			group = append(group, e)
 		}
 		if k > 0 {
-			group = append(group, entry("dev-1", 1000*k-500, 1), with(entry("dev-2", 1000*(k-1)+2, 2), vitals.SpO2, 5), entry("dev-3", 1000*k+3, 99))
+			group = append(group, entry("dev-1", 1000*k-500, 1), with(entry("dev-2", 1000*(k-1)+2, 2), vitals.SpO2, 5),
+				entry("dev-3", 1000*k+3, 99))
 		}
 		if k > 10 { // into older segments
-			group = append(group, entry("dev-4", 1000*(k/2)+500+k%2, 1), entry("dev-4", 1000*(k/2)+600+k%2, 1), with(entry("dev-5", 1000*(k-9)+5, 5), vitals.SpO2, 5))
+			group = append(group, entry("dev-4", 1000*(k/2)+500+k%2, 1), entry("dev-4", 1000*(k/2)+600+k%2, 1),
+				with(entry("dev-5", 1000*(k-9)+5, 5), vitals.SpO2, 5))
 		}
 		mustAppend(t, s, group...)
 		mustAppend(t, model, group...)
@@ -260,7 +264,8 @@ func recovers(p crashPoint, states []string) error {
 		return err
 	}
 	if got != states[p.acked] && (p.acked+1 == len(states) || got != states[p.acked+1]) {
-		return fmt.Errorf("after %d acknowledged groups, the store holds neither these nor one more, but state %d (-1: none)", p.acked, slices.Index(states, got))
+		return fmt.Errorf("after %d acknowledged groups, the store holds neither these nor one more, but state %d (-1: none)",
+			p.acked, slices.Index(states, got))
 	}
 	return nil
 }

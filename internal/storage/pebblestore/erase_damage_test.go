@@ -24,14 +24,16 @@ func TestEraseDamaged(t *testing.T) {
 	t.Parallel()
 	disk, table := oneTable(t)
 	finished, unfinished := 0, 0
-	eachDamage(t, disk, table, 2999, func(t *testing.T, at int, fs *vfs.MemFS, s *pebblestore.Store, damaged map[string]bool) {
+	eachDamage(t, disk, table, 2999, func(t *testing.T, at int, fs *vfs.MemFS, s *pebblestore.Store,
+		damaged map[string]bool) {
 		erase := func(device string) {
 			e, err := s.Erase(mustName(device))
 			if err == nil {
 				finished++
 			} else {
 				unfinished++
-				if !errors.Is(err, storage.ErrUnfinished) || !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), path.Base(table)) {
+				if !errors.Is(err, storage.ErrUnfinished) || !errors.Is(err, storage.ErrCorrupt) ||
+					!strings.Contains(err.Error(), path.Base(table)) {
 					t.Errorf("byte %d: Erase(%s) returns %v, want nil, or ErrUnfinished with the file", at, device, err)
 				}
 			}
@@ -46,8 +48,10 @@ func TestEraseDamaged(t *testing.T) {
 		mustAppend(t, s, entry("dev-bbbb", 1, 1))
 		for device, want := range map[string]int{"dev-aaaa": damagedEach, "dev-bbbb": 1, "dev-cccc": damagedEach} {
 			n, err := scan(s, device, 0, math.MaxInt64)
-			if stays := damaged[device] && device != "dev-bbbb"; !stays && (n != want || err != nil) || stays && !errors.Is(err, storage.ErrCorrupt) {
-				t.Errorf("byte %d: after an erasure, a scan of %s returns %d, %v, want %d, or damage: %t", at, device, n, err, want, stays)
+			if stays := damaged[device] && device != "dev-bbbb"; !stays && (n != want || err != nil) ||
+				stays && !errors.Is(err, storage.ErrCorrupt) {
+				t.Errorf("byte %d: after an erasure, a scan of %s returns %d, %v, want %d, or damage: %t", at, device, n,
+					err, want, stays)
 			}
 		}
 		erase("dev-aaaa")
@@ -58,7 +62,8 @@ func TestEraseDamaged(t *testing.T) {
 			// The end of what was erased may be in a damaged block, with readings of another device.
 			stays := damaged[device] && (device == "dev-cccc" || device == "dev-bbbb" && damaged["dev-cccc"])
 			if !stays && (n != want || err != nil) || stays && !errors.Is(err, storage.ErrCorrupt) {
-				t.Errorf("byte %d: after a start, a scan of %s returns %d, %v, want %d, or damage: %t", at, device, n, err, want, stays)
+				t.Errorf("byte %d: after a start, a scan of %s returns %d, %v, want %d, or damage: %t", at, device, n,
+					err, want, stays)
 			}
 		}
 		erase("dev-cccc")

@@ -200,7 +200,8 @@ func (p *eraseCrash) verify(oldReadings int, others string) (gone bool, err erro
 	}
 	for i := p.stays; i > 0 && i <= p.acked; i++ {
 		if !young[i] {
-			return false, fmt.Errorf("reading %d was acknowledged after the removal and is gone; want %d to %d", i, p.stays, p.acked)
+			return false, fmt.Errorf("reading %d was acknowledged after the removal and is gone; want %d to %d", i,
+				p.stays, p.acked)
 		}
 	}
 	switch {

@@ -35,17 +35,18 @@ func TestEraseRecord(t *testing.T) {
 		fails  int // number of failures of OnErased
 		finish func(t *testing.T, s *pebblestore.Store, open func() *pebblestore.Store) (recorded []storage.Erasure)
 	}{
-		{"same device", 0, func(t *testing.T, s *pebblestore.Store, _ func() *pebblestore.Store) (recorded []storage.Erasure) {
-			defer mustClose(t, s)
-			e, err := s.EraseRecorded(mustName(erasedDevice), func(e storage.Erasure) error {
-				recorded = append(recorded, e)
-				return nil
-			})
-			if err != nil || e.Readings != 60 {
-				t.Errorf("the second erasure returns %+v, %v", e, err)
-			}
-			return recorded
-		}},
+		{"same device", 0,
+			func(t *testing.T, s *pebblestore.Store, _ func() *pebblestore.Store) (recorded []storage.Erasure) {
+				defer mustClose(t, s)
+				e, err := s.EraseRecorded(mustName(erasedDevice), func(e storage.Erasure) error {
+					recorded = append(recorded, e)
+					return nil
+				})
+				if err != nil || e.Readings != 60 {
+					t.Errorf("the second erasure returns %+v, %v", e, err)
+				}
+				return recorded
+			}},
 		{"next start", 0, func(t *testing.T, s *pebblestore.Store, open func() *pebblestore.Store) []storage.Erasure {
 			mustClose(t, s)
 			mustClose(t, open())
@@ -66,15 +67,16 @@ func TestEraseRecord(t *testing.T) {
 			}
 			return nil
 		}},
-		{"another device, the second time", 1, func(t *testing.T, s *pebblestore.Store, _ func() *pebblestore.Store) []storage.Erasure {
-			defer mustClose(t, s)
-			if _, err := s.Erase(mustName("dev-7")); !errors.Is(err, storage.ErrUnfinished) || !errors.Is(err, errRecord) {
-				t.Errorf("while the other cannot be recorded: %v, want ErrUnfinished", err)
-			}
-			_, err := s.Erase(mustName("dev-7"))
-			try(t, err)
-			return nil
-		}},
+		{"another device, the second time", 1,
+			func(t *testing.T, s *pebblestore.Store, _ func() *pebblestore.Store) []storage.Erasure {
+				defer mustClose(t, s)
+				if _, err := s.Erase(mustName("dev-7")); !errors.Is(err, storage.ErrUnfinished) || !errors.Is(err, errRecord) {
+					t.Errorf("while the other cannot be recorded: %v, want ErrUnfinished", err)
+				}
+				_, err := s.Erase(mustName("dev-7"))
+				try(t, err)
+				return nil
+			}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fs := vfs.NewMem()
@@ -115,7 +117,10 @@ func TestEraseRecord(t *testing.T) {
 // stored. The store must fail: the next start would remove later readings of the device.
 func TestEraseUncertainIntent(t *testing.T) {
 	disk := vfs.NewCrashableMem()
-	f := &fault{failing: errDisk, match: func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync && op.Path == dataDir }}
+	f := &fault{failing: errDisk, match: func(op errorfs.Op) bool {
+		return op.Kind == errorfs.OpFileSync &&
+			op.Path == dataDir
+	}}
 	s := mustOpen(t, pebblestore.Options{FS: inject(disk, f)})
 	mustAppend(t, s, erasedEntry(1))
 	f.on.Store(true)

@@ -25,7 +25,10 @@ func TestEraseEmptied(t *testing.T) {
 	}{
 		{"immediately", func(s *pebblestore.Store) *pebblestore.Store { return s }, false},
 		{"tables compacted", func(s *pebblestore.Store) *pebblestore.Store { pebblestore.CompactAll(s); return s }, true},
-		{"only its gateway's name is in tables", func(s *pebblestore.Store) *pebblestore.Store { pebblestore.CompactReadings(s); return s }, false},
+		{"only its gateway's name is in tables", func(s *pebblestore.Store) *pebblestore.Store {
+			pebblestore.CompactReadings(s)
+			return s
+		}, false},
 		{"after a start", nil, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,7 +64,8 @@ func TestEraseEmptied(t *testing.T) {
 			}
 			mustAppend(t, s, entry("later", 1_900_000_000_001, 1), entry(erasedDevice, 1, 1))
 			mustClose(t, s)
-			if report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil || report.Readings != 3 {
+			if report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil ||
+				report.Readings != 3 {
 				t.Errorf("Check returns %+v, %v", report, err)
 			}
 		})

@@ -144,7 +144,8 @@ func TestErase(t *testing.T) {
 		t.Errorf("the device has %d records, want 1", got)
 	}
 	mustClose(t, s)
-	if report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil || report.Readings != 10_002 {
+	if report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil ||
+		report.Readings != 10_002 {
 		t.Errorf("Check returns %+v, %v", report, err)
 	}
 }
@@ -201,7 +202,8 @@ func TestEraseBusy(t *testing.T) {
 	mustAppend(t, s, erasedEntry(1))
 	b, err := s.Backup()
 	try(t, err)
-	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "backup") {
+	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrBusy) ||
+		!strings.Contains(err.Error(), "backup") {
 		t.Errorf("during a backup: %v, want ErrBusy", err)
 	}
 	try(t, b.Close())
@@ -239,7 +241,8 @@ func (r *briefReader) MaybeError(op errorfs.Op) error {
 	case !r.on.Load():
 	case isLog(op.Path) && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData):
 		r.begin()
-	case op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") && bytes.Contains(debug.Stack(), []byte("(*DB).compact1")):
+	case op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") &&
+		bytes.Contains(debug.Stack(), []byte("(*DB).compact1")):
 		r.end()
 	}
 	return nil

@@ -29,7 +29,8 @@ func cutErasure(t *testing.T) (crashed *vfs.MemFS) {
 		if crashed == nil && op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, ".log") {
 			// A log that is synced in the background may come before the intent is durable.
 			left := disk.CrashClone(vfs.CrashCloneCfg{RNG: rand.New(rand.NewPCG(1, 1))})
-			if text, err := readFile(left, dataDir+"/ERASING"); err == nil && strings.HasPrefix(text, "pulsegate erasure 1 remove\n") {
+			if text, err := readFile(left, dataDir+"/ERASING"); err == nil &&
+				strings.HasPrefix(text, "pulsegate erasure 1 remove\n") {
 				crashed = left
 			}
 		}
@@ -74,7 +75,9 @@ func TestEraseUnreadIntent(t *testing.T) {
 			s = mustOpen(t, pebblestore.Options{FS: disk})
 			defer mustClose(t, s)
 			if got := count(t, s, erasedDevice); got != 1 {
-				t.Errorf("with fault %d, Open succeeds; of a reading that was acknowledged then, %d records are left after the next start", n, got)
+				t.Errorf(
+					"with fault %d, Open succeeds; of a reading that was acknowledged then, %d records are left after the next start",
+					n, got)
 			}
 		case !errors.Is(err, errDisk) || errors.Is(err, storage.ErrCorrupt):
 			t.Errorf("with fault %d, Open returns %v; want %v, which is no damage", n, err, errDisk)
@@ -117,7 +120,8 @@ func TestEraseAssignmentLateRow(t *testing.T) {
 		{5, false, 1, 3},
 	} {
 		f := &fault{failing: errDisk, match: func(op errorfs.Op) bool {
-			return op.Kind.ReadOrWrite() == errorfs.OpIsRead && strings.HasSuffix(op.Path, ".sst") && bytes.Contains(debug.Stack(), []byte("mergeLate"))
+			return op.Kind.ReadOrWrite() == errorfs.OpIsRead && strings.HasSuffix(op.Path, ".sst") &&
+				bytes.Contains(debug.Stack(), []byte("mergeLate"))
 		}}
 		fs := vfs.NewMem()
 		s := mustOpen(t, pebblestore.Options{FS: inject(fs, f), CacheBytes: 1})

@@ -14,15 +14,16 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// TestEraseValuesDamaged erases the values of a time that begins with 1970 beside damage at many places of a table. What is
-// erased is gone, or the erasure says that nothing was removed.
+// TestEraseValuesDamaged erases the values of a time that begins with 1970 beside damage at many places of a table.
+// What is erased is gone, or the erasure says that nothing was removed.
 //
 // Seen to fail when such an erasure removed segments that it could not read, as that of a device does.
 func TestEraseValuesDamaged(t *testing.T) {
 	t.Parallel()
 	disk, table := oneTable(t)
 	refused := 0
-	eachDamage(t, disk, table, 9973, func(t *testing.T, at int, _ *vfs.MemFS, s *pebblestore.Store, damaged map[string]bool) {
+	eachDamage(t, disk, table, 9973, func(t *testing.T, at int, _ *vfs.MemFS, s *pebblestore.Store,
+		damaged map[string]bool) {
 		defer func() { _ = s.Close() }()
 		for d := range damaged {
 			_, err := s.EraseValues(storage.Erasure{Device: mustName(d), ToUnixMs: damagedHalf})
@@ -85,7 +86,8 @@ func TestEraseValuesAgainDamaged(t *testing.T) {
 	t.Parallel()
 	disk, table := oneTable(t)
 	unfinished := 0
-	eachDamage(t, disk, table, 9973, func(t *testing.T, at int, fs *vfs.MemFS, s *pebblestore.Store, damaged map[string]bool) {
+	eachDamage(t, disk, table, 9973, func(t *testing.T, at int, fs *vfs.MemFS, s *pebblestore.Store,
+		damaged map[string]bool) {
 		defer func() { _ = s.Close() }()
 		for _, d := range damagedDevices {
 			if damaged[d] {
@@ -101,7 +103,8 @@ func TestEraseValuesAgainDamaged(t *testing.T) {
 			second, err := s.EraseValues(e)
 			again, _ := readFile(fs, dataDir+"/ERASING")
 			if !errors.Is(err, storage.ErrUnfinished) || second != first || intent != again {
-				t.Errorf("byte %d: the second erasure of %s returns %+v, %v, want %+v; it makes %q %q", at, d, second, err, first, intent, again)
+				t.Errorf("byte %d: the second erasure of %s returns %+v, %v, want %+v; it makes %q %q", at, d, second, err, first,
+					intent, again)
 			}
 		}
 	})
@@ -110,8 +113,9 @@ func TestEraseValuesAgainDamaged(t *testing.T) {
 	}
 }
 
-// TestEraseValuesEvent erases values, and then the device, or the assignment at whose time they were measured: the times of
-// the first erasure go with its event. The event of values of the time of two subjects stays if one's assignment is erased.
+// TestEraseValuesEvent erases values, and then the device, or the assignment at whose time they were measured: the
+// times of the first erasure go with its event. The event of values of the time of two subjects stays if one's
+// assignment is erased.
 //
 // Seen to fail when only events of assignments lost their content.
 func TestEraseValuesEvent(t *testing.T) {
@@ -124,15 +128,20 @@ func TestEraseValuesEvent(t *testing.T) {
 		stays bool
 		erase func(*pebblestore.Store) error
 	}{
-		{what: "device", end: at + 9, toMs: at + 1, erase: func(s *pebblestore.Store) error { _, err := s.Erase(mustName("d")); return err }},
+		{what: "device", end: at + 9, toMs: at + 1, erase: func(s *pebblestore.Store) error {
+			_, err := s.Erase(mustName("d"))
+			return err
+		}},
 		{what: "assignment", end: at + 9, toMs: at + 1, erase: eraseP},
 		{what: "assignment of another", end: at + 5, toMs: at + 7, stays: true, erase: eraseP},
 	} {
 		fs := vfs.NewCrashableMem()
 		s := mustOpen(t, pebblestore.Options{FS: fs, ChangesKeep: time.Hour})
 		mustAppend(t, s, entry("d", at, 1), entry("d", at+2, 1), entry("d", at+6, 1), entry("other", 5, 1))
-		try(t, s.Assign(t.Context(), storage.Assignment{Device: mustName("d"), Subject: "P", FromUnixMs: at - 9, ToUnixMs: tt.end}))
-		try(t, s.Assign(t.Context(), storage.Assignment{Device: mustName("d"), Subject: "Q", FromUnixMs: tt.end, ToUnixMs: at + 20}))
+		try(t, s.Assign(t.Context(), storage.Assignment{Device: mustName("d"), Subject: "P", FromUnixMs: at - 9,
+			ToUnixMs: tt.end}))
+		try(t, s.Assign(t.Context(), storage.Assignment{Device: mustName("d"), Subject: "Q", FromUnixMs: tt.end,
+			ToUnixMs: at + 20}))
 		_, err := s.EraseValues(storage.Erasure{Device: mustName("d"), FromUnixMs: at, ToUnixMs: tt.toMs})
 		try(t, err, tt.erase(s))
 		if left := tracesOf(fs, dataDir, trace); len(left) > 0 && !tt.stays {
@@ -156,7 +165,8 @@ func TestEraseValuesEvent(t *testing.T) {
 }
 
 func eraseP(s *pebblestore.Store) error {
-	_, err := s.EraseAssignment(storage.Assignment{Device: mustName("d"), Subject: "P", FromUnixMs: 0x0000_0187_6543_2101 - 9})
+	_, err := s.EraseAssignment(storage.Assignment{Device: mustName("d"), Subject: "P",
+		FromUnixMs: 0x0000_0187_6543_2101 - 9})
 	return err
 }
 

@@ -190,8 +190,10 @@ func (j *journal) set(b *pebble.Batch, e *layout.Event) error {
 
 // eventKinds are the kinds of changes by those of events. It is never modified.
 var eventKinds = [...]storage.ChangeKind{
-	layout.EventAssigned: storage.ChangeAssigned, layout.EventUnassigned: storage.ChangeUnassigned, layout.EventErased: storage.ChangeErased,
-	layout.EventExpired: storage.ChangeExpired, layout.EventSign: storage.ChangeSign, layout.EventErasedPart: storage.ChangeErased,
+	layout.EventAssigned: storage.ChangeAssigned, layout.EventUnassigned: storage.ChangeUnassigned,
+	layout.EventErased:  storage.ChangeErased,
+	layout.EventExpired: storage.ChangeExpired, layout.EventSign: storage.ChangeSign,
+	layout.EventErasedPart: storage.ChangeErased,
 }
 
 // changeOf returns an event as a change. It returns false for a start.
@@ -199,7 +201,8 @@ func changeOf(number uint64, e *layout.Event) (c storage.Change, ok bool) {
 	if e.Kind == layout.EventStart {
 		return c, false
 	}
-	c = storage.Change{Kind: eventKinds[e.Kind], Number: number, Device: e.Device, FromUnixMs: e.FromUnixMs, ToUnixMs: e.ToUnixMs, Signs: e.Signs}
+	c = storage.Change{Kind: eventKinds[e.Kind], Number: number, Device: e.Device, FromUnixMs: e.FromUnixMs,
+		ToUnixMs: e.ToUnixMs, Signs: e.Signs}
 	c.Left = e.Kind == layout.EventErasedPart
 	for _, s := range e.Spans {
 		c.Subjects = append(c.Subjects, storage.Subject(s.Subject))

@@ -37,7 +37,8 @@ func everyKind(t *testing.T, closed bool) *vfs.MemFS {
 		}
 		mustClose(t, s)
 	}
-	writeFile(t, disk, path.Join(dataDir, "ERASING"), pebblestore.WithSum("pulsegate erasure 1 purge\ndevice dev-1\nreadings 7\n"))
+	writeFile(t, disk, path.Join(dataDir, "ERASING"),
+		pebblestore.WithSum("pulsegate erasure 1 purge\ndevice dev-1\nreadings 7\n"))
 	if closed {
 		try(t, pebblestore.List(disk, dataDir, "closed"))
 	}

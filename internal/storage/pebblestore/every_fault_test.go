@@ -111,7 +111,8 @@ func (l *valueLedger) left(shown map[valueID]vitals.Value) error {
 	}
 	for reading, n := range stayed {
 		if n != values[reading] {
-			return fmt.Errorf("of the reading of %s at %d, %d of %d values are stored", reading.device, reading.timeUnixMs, n, values[reading])
+			return fmt.Errorf("of the reading of %s at %d, %d of %d values are stored", reading.device, reading.timeUnixMs, n,
+				values[reading])
 		}
 	}
 	if all > 0 && (l.gone || l.begun) || l.one && all > 0 && all < len(l.leaving) {
@@ -171,7 +172,8 @@ func (l *valueLedger) holds(s storage.Store) error {
 	}
 	for id, want := range l.acked {
 		if got, ok := shown[id]; !ok || got != want {
-			return fmt.Errorf("of %d acknowledged values, that of %s at %d is gone or has changed; %d are stored", len(l.acked), id.device, id.timeUnixMs, len(shown))
+			return fmt.Errorf("of %d acknowledged values, that of %s at %d is gone or has changed; %d are stored", len(l.acked),
+				id.device, id.timeUnixMs, len(shown))
 		}
 	}
 	for id, v := range shown {

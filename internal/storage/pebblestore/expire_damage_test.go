@@ -58,12 +58,14 @@ func segmented(fs vfs.FS) pebblestore.Options {
 
 // scan returns the number of a device's readings from fromMs to before toMs.
 func scan(s storage.Store, device string, fromMs, toMs int64) (int, error) {
-	return s.Scan(context.Background(), storage.Range{Device: mustName(device), FromUnixMs: fromMs, ToUnixMs: toMs}, make([]storage.Record, 2*damagedEach))
+	return s.Scan(context.Background(), storage.Range{Device: mustName(device), FromUnixMs: fromMs, ToUnixMs: toMs},
+		make([]storage.Record, 2*damagedEach))
 }
 
 // eachDamage calls test with copies of a store that are damaged at many offsets of the table, and
 // can be opened. damaged reports whether readings of a device cannot be read.
-func eachDamage(t *testing.T, disk *vfs.MemFS, table string, step int, test func(t *testing.T, at int, fs *vfs.MemFS, s *pebblestore.Store, damaged map[string]bool)) {
+func eachDamage(t *testing.T, disk *vfs.MemFS, table string, step int,
+	test func(t *testing.T, at int, fs *vfs.MemFS, s *pebblestore.Store, damaged map[string]bool)) {
 	several := 0
 	for at := 20; at < size(t, disk, table); at += step {
 		fs := copyFS(t, disk)
@@ -101,13 +103,15 @@ func TestExpireDamaged(t *testing.T) {
 	disk, table := oneTable(t)
 	const step = 2999
 	found := 0
-	eachDamage(t, disk, table, step, func(t *testing.T, at int, fs *vfs.MemFS, s *pebblestore.Store, damaged map[string]bool) {
+	eachDamage(t, disk, table, step, func(t *testing.T, at int, fs *vfs.MemFS, s *pebblestore.Store,
+		damaged map[string]bool) {
 		kept := map[string]error{}
 		for _, device := range damagedDevices {
 			_, kept[device] = scan(s, device, damagedHalf, math.MaxInt64)
 		}
 		x, err := s.Expire(context.Background(), damagedHalf, math.MaxInt64)
-		if least := int64(len(damagedDevices)-len(damaged)) * damagedEach / 2; err != nil || x.Readings < least || x.Devices != 0 || x.More {
+		if least := int64(len(damagedDevices)-len(damaged)) * damagedEach / 2; err != nil || x.Readings < least ||
+			x.Devices != 0 || x.More {
 			t.Errorf("byte %d: Expire returns %+v, %v, want at least %d readings", at, x, err, least)
 		}
 		for _, device := range damagedDevices {
@@ -122,7 +126,8 @@ func TestExpireDamaged(t *testing.T) {
 				t.Errorf("byte %d: device %s could be read before: %v", at, device, err)
 			}
 		}
-		if err := s.Degraded(); len(damaged) > 0 && (!errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), path.Base(table))) {
+		if err := s.Degraded(); len(damaged) > 0 &&
+			(!errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), path.Base(table))) {
 			t.Errorf("byte %d: Degraded returns %v, want ErrCorrupt with the table", at, err)
 		}
 		if len(damaged) > 0 {

@@ -22,7 +22,8 @@ func TestExpireLate(t *testing.T) {
 	for name, kept := range map[string][]*storage.Entry{
 		"only expired":          nil,
 		"others in one segment": {entry("d", 1_000_000, 3)},
-		"others in segments":    {entry("d", 1_000_000, 3), with(entry("d", 1_000_001, 4), vitals.SpO2, 5), entry("d", 1_000_002, 4), entry("d", 1_000_003, 4)},
+		"others in segments": {entry("d", 1_000_000, 3), with(entry("d", 1_000_001, 4), vitals.SpO2, 5),
+			entry("d", 1_000_002, 4), entry("d", 1_000_003, 4)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
@@ -49,7 +50,8 @@ func TestExpireLate(t *testing.T) {
 				t.Errorf("after the next start, the store has\n%swant\n%s", got, want)
 			}
 			mustClose(t, s)
-			if report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil || report.Readings != int64(2+len(kept)) {
+			if report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil ||
+				report.Readings != int64(2+len(kept)) {
 				t.Errorf("Check returns %+v, %v", report, err)
 			}
 			s = mustOpen(t, o)

@@ -77,14 +77,17 @@ func TestExpireLarge(t *testing.T) {
 		t.Errorf("Expire returns %+v, %v, want %+v", got, err, want)
 	}
 	left := s.DeviceCount()
-	if r, d := shown(t, s, "retention_removed_readings_total"), shown(t, s, "retention_removed_devices_total"); r != float64(readings) || d != float64(devices) || left != 300-devices+2 {
+	if r, d := shown(t, s, "retention_removed_readings_total"),
+		shown(t, s, "retention_removed_devices_total"); r != float64(readings) || d != float64(devices) ||
+		left != 300-devices+2 {
 		t.Errorf("the metrics have %v removed readings and %v removed devices; %d devices are left", r, d, left)
 	}
 	if got := count(t, s, "many"); int64(got) != 10+appended {
 		t.Errorf("the large device has %d records, want %d", got, 10+appended)
 	}
 	newest, err := s.NewestUnixMs(context.Background())
-	if err != nil || int64(len(newest)) != left || slices.Min(newest) != 1_000_000 || slices.Max(newest) != 2_000_000+appended-1 {
+	if err != nil || int64(len(newest)) != left || slices.Min(newest) != 1_000_000 ||
+		slices.Max(newest) != 2_000_000+appended-1 {
 		t.Errorf("NewestUnixMs returns %d times, %v", len(newest), err)
 	}
 	if n, err := s.EstimateReadings(context.Background()); err != nil || n <= 0 {

@@ -120,7 +120,8 @@ func CompactAll(s *Store) {
 
 // CompactReadings compacts the devices' records, segments and groups down to the last level.
 func CompactReadings(s *Store) {
-	if err := s.db.Compact(context.Background(), []byte{layout.RecordPrefix}, []byte{layout.GatewayPrefix}, false); err != nil {
+	if err := s.db.Compact(context.Background(), []byte{layout.RecordPrefix}, []byte{layout.GatewayPrefix},
+		false); err != nil {
 		panic(err)
 	}
 }
@@ -193,7 +194,8 @@ type ScrubFindings struct {
 // Scrubbed returns the metrics of the scrub of s.
 func Scrubbed(s *Store) ScrubFindings {
 	c := s.scrubber
-	return ScrubFindings{c.BytesRead.Load(), c.EndedUnixMs.Load(), s.troubles.damaged.Load(), c.Damaged.Load(), c.Unreadable.Load()}
+	return ScrubFindings{c.BytesRead.Load(), c.EndedUnixMs.Load(), s.troubles.damaged.Load(), c.Damaged.Load(),
+		c.Unreadable.Load()}
 }
 
 // TableFiles returns the names of the tables of s.
@@ -286,7 +288,8 @@ func AssignKey(a storage.Assignment) []byte { return assign.Key(&a) }
 
 // AssignValue returns the value of an assignment.
 func AssignValue(a storage.Assignment) []byte {
-	return layout.AppendAssignment(nil, layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, OtherUnixMs: a.ToUnixMs, ChangedUnixMs: a.ChangedUnixMs, Subject: string(a.Subject)})
+	return layout.AppendAssignment(nil, layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs,
+		OtherUnixMs: a.ToUnixMs, ChangedUnixMs: a.ChangedUnixMs, Subject: string(a.Subject)})
 }
 
 // SubjectKey returns the key of an assignment in the index of subjects.
@@ -295,8 +298,8 @@ func SubjectKey(a storage.Assignment) []byte { return assign.SubjectKey(&a) }
 // GatewayNumbers returns the number of numbers of gateways that were given.
 func GatewayNumbers(s *Store) uint32 { return s.gateways.next - 1 }
 
-// SegmentsSince returns the segments of s by their keys that were changed since a time, and the number of those that are read to find
-// them.
+// SegmentsSince returns the segments of s by their keys that were changed since a time, and the number of those that
+// are read to find them.
 func SegmentsSince(s *Store, since int64) (found map[string]string, read int) {
 	v, err := s.views.acquire()
 	if err != nil {
@@ -329,8 +332,8 @@ func Clock(s *Store) int64 {
 	return s.settler.clockUnixMs
 }
 
-// ArrivedUnixMs returns when a reading of a device last arrived, as the table of s and its record have it. The record may have
-// an earlier time.
+// ArrivedUnixMs returns when a reading of a device last arrived, as the table of s and its record have it. The record
+// may have an earlier time.
 func ArrivedUnixMs(s *Store, device vitals.Name) (table, record int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

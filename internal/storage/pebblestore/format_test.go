@@ -33,7 +33,8 @@ func TestGolden(t *testing.T) {
 		ReceivedUnixMs: 1_795_255_201_000,
 	}
 	for sign, v := range map[vitals.Sign]vitals.Value{
-		vitals.Systolic: 12100, vitals.Diastolic: 7900, vitals.SpO2: 9750, vitals.HeartRate: 7200, vitals.RestingHeartRate: 5800,
+		vitals.Systolic: 12100, vitals.Diastolic: 7900, vitals.SpO2: 9750, vitals.HeartRate: 7200,
+		vitals.RestingHeartRate: 5800,
 	} {
 		full.Reading.Values.Set(sign, v)
 	}
@@ -47,7 +48,8 @@ func TestGolden(t *testing.T) {
 	completing.Reading.Gateway = mustName("gw:8")
 	mustAppend(t, s, entry("b", 7, 1), completing)
 	mustAppend(t, s, received(receivedUnixMs+5000, with(entry("b", 7, 1), vitals.RestingHeartRate, 3)))
-	try(t, s.Assign(context.Background(), storage.Assignment{Device: mustName("b"), Subject: "P", FromUnixMs: 5, ToUnixMs: 9, ChangedUnixMs: receivedUnixMs + 6000}))
+	try(t, s.Assign(context.Background(), storage.Assignment{Device: mustName("b"), Subject: "P", FromUnixMs: 5,
+		ToUnixMs: 9, ChangedUnixMs: receivedUnixMs + 6000}))
 	hexOf := func(s string) string { return hex.EncodeToString([]byte(s)) }
 	z64 := hexOf(strings.Repeat("z", 64))
 	a, b, ppg := hexOf("a"), hexOf("b"), hexOf("ppg-000123")
@@ -62,11 +64,13 @@ func TestGolden(t *testing.T) {
 			"01" + a + " = 01 " + a1 + sealedOfA + "\n" +
 			"01" + b + " = 01 07 " + b1 + sealedOfB + "\n" +
 			"01" + ppg + " = 01 fbd2b1ec9f34 1f " +
-			"00 88bd01 940d 00 b87b 940d 00 ac9801 940d 00 c070 940d 00 d05a 940d " + fmt.Sprintf(sealedOfPPG, arrived(full.Reading.TimeUnixMs, receivedUnixMs)) + "\n" +
+			"00 88bd01 940d 00 b87b 940d 00 ac9801 940d 00 c070 940d 00 d05a 940d " +
+			fmt.Sprintf(sealedOfPPG, arrived(full.Reading.TimeUnixMs, receivedUnixMs)) + "\n" +
 			"01" + z64 + " = 01 8002 08 00 feff07 00 " + fmt.Sprintf(sealedOfZ, arrived(256, receivedUnixMs)) + "\n"
 	}
 	row := func(e *storage.Entry, gateway uint32, shared bool) columns.Row {
-		return columns.Row{TimeUnixMs: e.Reading.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: e.Reading.Values, Gateway: gateway, UTCOffset: e.Reading.UTCOffset, Shared: shared}
+		return columns.Row{TimeUnixMs: e.Reading.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: e.Reading.Values,
+			Gateway: gateway, UTCOffset: e.Reading.UTCOffset, Shared: shared}
 	}
 	groupOf := func(number string, runs []columns.Run, rows ...columns.Row) string {
 		return "03" + number + " = " + hex.EncodeToString(columns.AppendGroup(nil, runs, rows)) + "\n"
@@ -76,29 +80,39 @@ func TestGolden(t *testing.T) {
 	completed.CompletedMs = 5000
 	groups := "" +
 		groupOf("0000000000000001", []columns.Run{runOf("a", 2), runOf("ppg-000123", 1), runOf(strings.Repeat("z", 64), 1)},
-			row(least, 0, false), row(with(entry("a", 255, 2), vitals.SpO2, 3), 0, false), row(full, 1, false), row(longest, 0, false)) +
+			row(least, 0, false), row(with(entry("a", 255, 2), vitals.SpO2, 3), 0, false), row(full, 1, false),
+			row(longest, 0, false)) +
 		groupOf("0000000000000002", []columns.Run{runOf("a", 1)}, row(entry("a", 256, 4), 0, false)) +
 		groupOf("0000000000000003", []columns.Run{runOf("b", 1)}, row(completing, 2, true)) +
 		groupOf("0000000000000004", []columns.Run{runOf("b", 1)}, completed)
-	states := "00" + hexOf("clock") + " = 000001a3185c6770\n00" + hexOf("cursors") + " = <32 random bytes>\n00" + hexOf("gateways") + " = 00000003\n"
+	states := "00" + hexOf("clock") + " = 000001a3185c6770\n00" + hexOf("cursors") + " = <32 random bytes>\n00" +
+		hexOf("gateways") + " = 00000003\n"
 	others := gateways +
-		"05" + b + "00" + "0000000000000005" + " = 01 00 0000000000000000 0000000000000009 000001a3185c6770" + hexOf("P") + "\n" +
+		"05" + b + "00" + "0000000000000005" + " = 01 00 0000000000000000 0000000000000009 000001a3185c6770" +
+		hexOf("P") + "\n" +
 		"06" + hexOf("P") + "00" + b + "00" + "0000000000000005" + " = \n" +
 		"07" + "0000000000000001" + " = 01 01 000001a3185c5000 <mark> 0000000000000001\n"
 	wantText(t, "in groups", rawContent(t, fs), states+
-		recordsOf("ff01 0c 00 06 00 00 04 00", "00"+arrived(255, receivedUnixMs), "0c 00 04 00 00 02 00", "00"+arrived(7, receivedUnixMs), "00%s", "00%s")+groups+others)
+		recordsOf("ff01 0c 00 06 00 00 04 00", "00"+arrived(255, receivedUnixMs), "0c 00 04 00 00 02 00",
+			"00"+arrived(7, receivedUnixMs), "00%s", "00%s")+groups+others)
 
 	try(t, pebblestore.Seal(s))
 	sealed := rawContent(t, fs)
 	mustClose(t, s)
 	segmentOf := func(rows ...columns.Row) string { return hex.EncodeToString(columns.AppendSegment(nil, rows)) }
 	segments := "" +
-		"02" + a + "00" + "0000000000000100" + arrived(256, receivedUnixMs) + " = " + segmentOf(row(least, 0, false), row(with(entry("a", 255, 2), vitals.SpO2, 3), 0, false), row(entry("a", 256, 4), 0, false)) + "\n" +
+		"02" + a + "00" + "0000000000000100" + arrived(256, receivedUnixMs) + " = " +
+		segmentOf(row(least, 0, false), row(with(entry("a", 255, 2), vitals.SpO2, 3), 0, false),
+			row(entry("a", 256, 4), 0, false)) + "\n" +
 		"02" + b + "00" + "0000000000000007" + arrived(7, receivedUnixMs+5000) + " = " + segmentOf(completed) + "\n" +
-		"02" + ppg + "00" + "000001a1fd8c697b" + arrived(full.Reading.TimeUnixMs, receivedUnixMs) + " = " + segmentOf(row(full, 1, false)) + "\n" +
-		"02" + z64 + "00" + "0000000000000100" + arrived(256, receivedUnixMs) + " = " + segmentOf(row(longest, 0, false)) + "\n"
-	wantText(t, "in segments", sealed, states+"00"+hexOf("groups")+" = 0000000000000005\n00"+hexOf("readings")+" = 0000000000000006\n"+
-		recordsOf("8002 0c 01 06 00 00 08 00", "01"+arrived(256, receivedUnixMs)+"03", "1c 00 04 00 00 02 00 00 06 00", "01"+arrived(7, receivedUnixMs+5000)+"01", "01%s01", "01%s01")+segments+others)
+		"02" + ppg + "00" + "000001a1fd8c697b" + arrived(full.Reading.TimeUnixMs, receivedUnixMs) + " = " +
+		segmentOf(row(full, 1, false)) + "\n" +
+		"02" + z64 + "00" + "0000000000000100" + arrived(256, receivedUnixMs) + " = " +
+		segmentOf(row(longest, 0, false)) + "\n"
+	wantText(t, "in segments", sealed,
+		states+"00"+hexOf("groups")+" = 0000000000000005\n00"+hexOf("readings")+" = 0000000000000006\n"+
+			recordsOf("8002 0c 01 06 00 00 08 00", "01"+arrived(256, receivedUnixMs)+"03", "1c 00 04 00 00 02 00 00 06 00",
+				"01"+arrived(7, receivedUnixMs+5000)+"01", "01%s01", "01%s01")+segments+others)
 
 	text, err := readFile(fs, dataDir+"/PULSEGATE")
 	if want := "pulsegate store, version 1\n"; err != nil || !strings.HasPrefix(text, want) {
@@ -178,7 +192,8 @@ func TestRefusedValues(t *testing.T) {
 	row.Values.Set(vitals.HeartRate, 7200)
 	okSegment := hex.EncodeToString(columns.AppendSegment(nil, []columns.Row{row}))
 	groupOf := func(name string) string {
-		return hex.EncodeToString(columns.AppendGroup(nil, []columns.Run{{Device: mustName(name), Rows: 1}}, []columns.Row{row}))
+		return hex.EncodeToString(columns.AppendGroup(nil, []columns.Run{{Device: mustName(name), Rows: 1}},
+			[]columns.Row{row}))
 	}
 	okGroup, foreignGroup := groupOf("d"), groupOf("e")
 	row.Gateway = 7
@@ -192,7 +207,8 @@ func TestRefusedValues(t *testing.T) {
 		{"segment of another time", segmentKey, elsewhere, "segment of device d up to 5: the last reading"},
 		{"segment with a gateway that is not known", segmentKey, foreign, "its gateway is not in the dictionary"},
 		{"record of a later version", recordKey, "02" + okRecord[2:], "record of device d: unknown version"},
-		{"record with too large an offset", recordKey, "01" + "05" + "08" + "00" + "c070" + "c016" + "01" + "04" + "01", "record of device d: invalid offset"},
+		{"record with too large an offset", recordKey, "01" + "05" + "08" + "00" + "c070" + "c016" + "01" + "04" + "01",
+			"record of device d: invalid offset"},
 		{"record without signs", recordKey, "01" + "05" + "00" + "01" + "04" + "01", "presence bits"},
 		{"cut record", recordKey, okRecord[:len(okRecord)-8], "wrong length"},
 		{"record with too many sizes", recordKey, okRecord + strings.Repeat("01", 16), "invalid sizes"},
@@ -206,7 +222,8 @@ func TestRefusedValues(t *testing.T) {
 			mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
 			db := openRaw(t, fs)
 			for key, value := range map[string]string{
-				segmentKey: okSegment, recordKey: okRecord, "00" + hex.EncodeToString([]byte("readings")): "0000000000000001", tt.key: tt.value,
+				segmentKey: okSegment, recordKey: okRecord, "00" + hex.EncodeToString([]byte("readings")): "0000000000000001",
+				tt.key: tt.value,
 			} {
 				try(t, db.Set(unhex(key), unhex(value), pebble.Sync))
 			}

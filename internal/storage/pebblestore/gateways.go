@@ -55,8 +55,8 @@ func (g gatewayNames) at(number uint32) *vitals.Name {
 	return g[number]
 }
 
-// put records the name of a gateway. While the store is open, its number is higher than those of all readings: readers may
-// have the slice.
+// put records the name of a gateway. While the store is open, its number is higher than those of all readings: readers
+// may have the slice.
 func (g *dictionary) put(name vitals.Name, number uint32) {
 	g.byName[name] = number
 	g.mu.Lock()
@@ -115,8 +115,8 @@ func (g *dictionary) Forget(number uint32) bool {
 	return true
 }
 
-// takeBack removes the gateways that the current group has added, but the first n. No reading has named their numbers, which
-// are given again.
+// takeBack removes the gateways that the current group has added, but the first n. No reading has named their numbers,
+// which are given again.
 func (g *dictionary) takeBack(n int) {
 	for _, number := range g.added[n:] {
 		g.Forget(number)

@@ -106,14 +106,16 @@ func mustAppend(t testing.TB, s storage.Store, group ...*storage.Entry) {
 func wantOutcome(t testing.TB, e *storage.Entry, want storage.Outcome) {
 	t.Helper()
 	if e.Outcome != want {
-		t.Errorf("reading at %d settled as %s, want %s", e.Reading.TimeUnixMs, storetest.OutcomeName(e.Outcome), storetest.OutcomeName(want))
+		t.Errorf("reading at %d settled as %s, want %s", e.Reading.TimeUnixMs, storetest.OutcomeName(e.Outcome),
+			storetest.OutcomeName(want))
 	}
 }
 
 // count returns the number of records of a device.
 func count(t testing.TB, s storage.Store, device string) int {
 	t.Helper()
-	n, err := s.Scan(context.Background(), storage.Range{Device: mustName(device), ToUnixMs: 1 << 62}, make([]storage.Record, 10_000))
+	n, err := s.Scan(context.Background(), storage.Range{Device: mustName(device), ToUnixMs: 1 << 62},
+		make([]storage.Record, 10_000))
 	try(t, err)
 	return n
 }

@@ -18,7 +18,8 @@ type maintenance struct {
 	running sync.WaitGroup
 	files   chan struct{} // has an element while an operation is running, or the scrub has a turn
 	mu      sync.Mutex
-	what    string             // the operation that is running, or waits for the end of the scrub's turn; "" if none; guarded by mu
+	// the operation that is running, or waits for the end of the scrub's turn; "" if none; guarded by mu
+	what    string
 	endTurn context.CancelFunc // ends the scrub's turn; nil if it has none; guarded by mu
 }
 

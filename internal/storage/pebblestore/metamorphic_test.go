@@ -140,8 +140,9 @@ func playMetamorphic(t *testing.T, seed uint64) {
 	var running sync.WaitGroup
 	for lane, run := range map[int]func(*rand.Rand){
 		writerLane: m.write, eraserLane: m.erase, expirerLane: m.expire, backupLane: m.backUp,
-		firstReader: m.reader(firstReader), firstReader + 1: m.reader(firstReader + 1), firstReader + 2: m.reader(firstReader + 2),
-		openLane: m.reopen,
+		firstReader: m.reader(firstReader), firstReader + 1: m.reader(firstReader + 1),
+		firstReader + 2: m.reader(firstReader + 2),
+		openLane:        m.reopen,
 	} {
 		running.Go(func() { run(rand.New(rand.NewPCG(seed, uint64(lane)))) })
 	}
@@ -174,7 +175,8 @@ const maxWorlds = 500
 func (m *metamorphosis) begin(lane int, next func() *call) (*call, *pebblestore.Store) {
 	m.Lock()
 	defer m.Unlock()
-	for m.failed == nil && m.done[lane] < m.goals[lane] && (m.halted || m.calls[lane] != nil || m.ahead(lane) || m.crowded(lane)) {
+	for m.failed == nil && m.done[lane] < m.goals[lane] && (m.halted || m.calls[lane] != nil || m.ahead(lane) ||
+		m.crowded(lane)) {
 		m.changed.Wait()
 	}
 	if m.failed != nil || m.done[lane] == m.goals[lane] {
@@ -495,7 +497,8 @@ func (m *metamorphosis) expire(rng *rand.Rand) {
 		case duringErasure:
 			m.ended(expirerLane, c.name, err, anyAnswer, storage.ErrClosed)
 		default:
-			m.ended(expirerLane, c.name, err, func(answer string) bool { return answer == "" || done(answer) }, storage.ErrClosed)
+			m.ended(expirerLane, c.name, err, func(answer string) bool { return answer == "" || done(answer) },
+				storage.ErrClosed)
 		}
 	}
 }

@@ -61,7 +61,8 @@ func openPartial(dir string, o Options) (_ *Store, err error) {
 // Begin returns nil if the store may be written to by a move.
 func (s *Store) Begin() error {
 	if s.becomes == "" {
-		return fmt.Errorf("%w: %s exists already, and lacks readings of the source; name a directory that does not exist", backup.ErrNotEmpty, s.dir)
+		return fmt.Errorf("%w: %s exists already, and lacks readings of the source; name a directory that does not exist",
+			backup.ErrNotEmpty, s.dir)
 	}
 	return nil
 }
@@ -89,8 +90,9 @@ func OpenVerified(ctx context.Context, dir string, o CheckOptions) (*Store, Repo
 		return nil, report, err
 	}
 	if !report.Erasing.IsZero() {
-		return nil, report, fmt.Errorf("open store %s: %w: that of the device %s; a server that starts with the directory finishes it",
-			dir, storage.ErrUnfinished, report.Erasing)
+		return nil, report,
+			fmt.Errorf("open store %s: %w: that of the device %s; a server that starts with the directory finishes it",
+				dir, storage.ErrUnfinished, report.Erasing)
 	}
 	s, err := Open(dir, Options{ReadOnly: true, FS: o.FS, Log: o.Log})
 	return s, report, err

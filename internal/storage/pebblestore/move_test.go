@@ -20,10 +20,12 @@ func TestOpenPartial(t *testing.T) {
 		s, err := pebblestore.OpenPartial(dir, pebblestore.Options{})
 		try(t, err)
 		e := entry("-awkward", 1, 1)
-		if err := errors.Join(s.Begin(), s.Append([]*storage.Entry{e}), s.Close()); err != nil || e.Outcome != storage.Stored && e.Outcome != storage.Duplicate {
+		if err := errors.Join(s.Begin(), s.Append([]*storage.Entry{e}), s.Close()); err != nil ||
+			e.Outcome != storage.Stored && e.Outcome != storage.Duplicate {
 			t.Fatalf("%v, outcome %d", err, e.Outcome)
 		}
-		if _, err := pebblestore.Open(dir, pebblestore.Options{}); !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), "data.partial") {
+		if _, err := pebblestore.Open(dir, pebblestore.Options{}); !errors.Is(err, storage.ErrFormat) ||
+			!strings.Contains(err.Error(), "data.partial") {
 			t.Fatalf("the directory of an unfinished move: %v", err)
 		}
 	}
@@ -68,7 +70,8 @@ func TestOpenVerifiedErasing(t *testing.T) {
 	try(t, os.Remove(filepath.Join(dir, "CHECKSUMS")))
 	text := pebblestore.WithSum("pulsegate erasure 1 remove\ndevice gone\nreadings 0\n")
 	try(t, os.WriteFile(filepath.Join(dir, "ERASING"), []byte(text), 0o600))
-	if _, _, err := pebblestore.OpenVerified(t.Context(), dir, pebblestore.CheckOptions{}); !errors.Is(err, storage.ErrUnfinished) || !strings.Contains(err.Error(), "gone") {
+	if _, _, err := pebblestore.OpenVerified(t.Context(), dir, pebblestore.CheckOptions{}); !errors.Is(err,
+		storage.ErrUnfinished) || !strings.Contains(err.Error(), "gone") {
 		t.Fatal(err)
 	}
 }

@@ -60,7 +60,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 	e.opened.add(e.disk.Close)
 	g := &segments{engine: e}
 	r := &reader{segments: g}
-	s := &Store{engine: e, segments: g, reader: r, removal: &removal{segments: g}, subjects: &subjects{engine: e}, changeLog: &changeLog{reader: r}}
+	s := &Store{engine: e, segments: g, reader: r, removal: &removal{segments: g}, subjects: &subjects{engine: e},
+		changeLog: &changeLog{reader: r}}
 	known := d.IsStore()
 	in, intentErr := (*purge.Intent)(nil), error(nil)
 	if !o.ReadOnly {

@@ -26,7 +26,8 @@ func crashesOf(disk *vfs.MemFS, percents []int, call func(vfs.FS)) (found []cras
 		defer mu.Unlock()
 		for _, percent := range percents {
 			found = append(found, crashPoint{
-				at: fmt.Sprintf("before operation %d, %v of %s, unsynced %d %%", len(found)/len(percents), op.Kind, op.Path, percent),
+				at: fmt.Sprintf("before operation %d, %v of %s, unsynced %d %%", len(found)/len(percents), op.Kind,
+					op.Path, percent),
 				fs: disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}),
 			})
 		}

@@ -65,18 +65,24 @@ func TestLocked(t *testing.T) {
 
 // TestForeignDirectory opens directories with other files, which must not be changed.
 func TestForeignDirectory(t *testing.T) {
-	const ours = "pulsegate store, version 1\nThe files beside this one belong together. Please change none of them by hand.\n"
+	const ours = "pulsegate store, version 1\nThe files beside this one belong together. Please change none of " +
+		"them by hand.\n"
 	for _, tt := range []struct {
 		name  string
 		files map[string]string
 		want  string
 	}{
 		{"other files", map[string]string{"thesis.txt": "..."}, "thesis.txt"},
-		{"a Pebble store of another program", map[string]string{"000002.log": "", "MANIFEST-000001": "", "marker.manifest.000001.MANIFEST-000001": "", "marker.format-version.000011.024": ""}, "000002.log"},
-		{"a store of a format that no release wrote", map[string]string{"PULSEGATE": strings.Replace(ours, "version 1", "format 4", 1), "000004.sst": ""}, "unreleased format 4: export its readings with the program that wrote it"},
-		{"a store of a later version", map[string]string{"PULSEGATE": strings.Replace(ours, "1", "2", 1), "x.sst": ""}, "version 2, and this Pulsegate reads version 1: use a later"},
+		{"a Pebble store of another program", map[string]string{"000002.log": "", "MANIFEST-000001": "",
+			"marker.manifest.000001.MANIFEST-000001": "", "marker.format-version.000011.024": ""}, "000002.log"},
+		{"a store of a format that no release wrote",
+			map[string]string{"PULSEGATE": strings.Replace(ours, "version 1", "format 4", 1), "000004.sst": ""},
+			"unreleased format 4: export its readings with the program that wrote it"},
+		{"a store of a later version", map[string]string{"PULSEGATE": strings.Replace(ours, "1", "2", 1), "x.sst": ""},
+			"version 2, and this Pulsegate reads version 1: use a later"},
 		{"a store without a version", map[string]string{"PULSEGATE": "hello\n"}, "has no version"},
-		{"a store with a newer Pebble format", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""}, "later version"},
+		{"a store with a newer Pebble format", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""},
+			"later version"},
 		{"an interrupted creation and a file", map[string]string{"PULSEGATE.new": "", "thesis.txt": ""}, "thesis.txt"},
 		{"an interrupted creation and a table", map[string]string{"PULSEGATE.new": "", "000004.sst": ""}, "000004.sst"},
 	} {
@@ -88,10 +94,12 @@ func TestForeignDirectory(t *testing.T) {
 			}
 			before := files(t, fs)
 			_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
-			if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), dataDir) {
+			if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), tt.want) ||
+				!strings.Contains(err.Error(), dataDir) {
 				t.Errorf("Open returns %v, want ErrFormat with %q and the directory", err, tt.want)
 			}
-			if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); !errors.Is(err, storage.ErrFormat) {
+			if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); !errors.Is(err,
+				storage.ErrFormat) {
 				t.Errorf("Check returns %v, want ErrFormat", err)
 			}
 			if after := files(t, fs); !maps.Equal(before, after) {

@@ -43,8 +43,8 @@ type Options struct {
 
 	// WindowRows is the number of readings that are gathered in memory before they are
 	// written to segments. There may be twice as many in memory, 40 bytes each, 4 bytes
-	// for each value and 100 bytes for each of their devices, and the next start reads them from their groups. Larger windows make larger segments, which are
-	// rewritten less often. 0 means DefaultWindowRows.
+	// for each value and 100 bytes for each of their devices, and the next start reads them from their groups. Larger
+	// windows make larger segments, which are rewritten less often. 0 means DefaultWindowRows.
 	WindowRows int
 
 	// Signs has the signs of a user's own that are accepted. Others that the store has are retired.

@@ -32,7 +32,8 @@ func mustPosition(t *testing.T, s *pebblestore.Store) storage.Position {
 // wantKnown checks whether s knows a position.
 func wantKnown(t *testing.T, s *pebblestore.Store, what string, p storage.Position, known bool) {
 	t.Helper()
-	if err := s.CheckPosition(context.Background(), p); known && err != nil || !known && !errors.Is(err, storage.ErrUnknownPosition) {
+	if err := s.CheckPosition(context.Background(), p); known && err != nil ||
+		!known && !errors.Is(err, storage.ErrUnknownPosition) {
 		t.Errorf("%s: CheckPosition returned %v, want the position to be known: %t", what, err, known)
 	}
 }
@@ -163,8 +164,10 @@ func TestForgetEvents(t *testing.T) {
 	_, err := s.Erase(erased)
 	try(t, err)
 	var events []storage.Change
-	try(t, s.VisitEvents(context.Background(), 0, 100, func(e *storage.Change) bool { events = append(events, *e); return true }))
-	if len(events) != 2 || events[0].Device != mustName("another") || events[1].Kind != storage.ChangeErased || events[1].Device != erased ||
+	try(t, s.VisitEvents(context.Background(), 0, 100,
+		func(e *storage.Change) bool { events = append(events, *e); return true }))
+	if len(events) != 2 || events[0].Device != mustName("another") || events[1].Kind != storage.ChangeErased ||
+		events[1].Device != erased ||
 		!slices.Equal(events[1].Subjects, []storage.Subject{"P", "Q"}) {
 		t.Errorf("the events are %+v, want the assignment of another device, and the erasure", events)
 	}
@@ -179,7 +182,8 @@ func TestForgetEvents(t *testing.T) {
 	try(t, pebblestore.ForgetEventsAt(s, time.UnixMilli(arrivedUnixMs).Add(2*time.Hour)))
 	wantKept(t, s, last.ChangedUnixMs) // all events have gone
 	if now := mustPosition(t, s); now.ChangedUnixMs != last.ChangedUnixMs+1 {
-		t.Errorf("after events were forgotten, the time is %d, want a later one than %d", now.ChangedUnixMs, last.ChangedUnixMs)
+		t.Errorf("after events were forgotten, the time is %d, want a later one than %d", now.ChangedUnixMs,
+			last.ChangedUnixMs)
 	}
 	wantNoTraces(t, fs)
 	wantKnown(t, s, "before events that were forgotten", before, false)

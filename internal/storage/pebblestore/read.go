@@ -118,7 +118,8 @@ func (g gatewayNames) record(r *columns.Row, known uint32, dst *storage.Record) 
 	if r.Values.Present()&^known != 0 {
 		return seal.ErrUnknownSign
 	}
-	*dst = storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset, Shared: r.Shared}
+	*dst = storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Values: r.Values,
+		UTCOffset: r.UTCOffset, Shared: r.Shared}
 	if r.CompletedMs != 0 {
 		dst.ChangedUnixMs = r.ChangedUnixMs()
 	}

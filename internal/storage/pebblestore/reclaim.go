@@ -16,14 +16,14 @@ import (
 
 // # How a quiet store gives space back
 //
-// What a merged segment, a record or a group replaces or deletes stays in tables until a compaction drops it. Pebble compacts
-// when more arrives, so a store would keep it while nothing does. Pebble does not count values that were overwritten, so
-// the sealer adds up the bytes that it supersedes, by ranges of device names. Each compaction subtracts what it has
-// dropped, also one that Pebble starts.
+// What a merged segment, a record or a group replaces or deletes stays in tables until a compaction drops it. Pebble
+// compacts when more arrives, so a store would keep it while nothing does. Pebble does not count values that were
+// overwritten, so the sealer adds up the bytes that it supersedes, by ranges of device names. Each compaction subtracts
+// what it has dropped, also one that Pebble starts.
 //
-// Once Tidy has merged what there is to merge, and while few readings arrive, it compacts the ranges of which more than a
-// tenth is dead, the worst first. A range has at most reclaimBytes, and is compacted level by level. When readings arrive, no
-// further level is. What was superseded before a start is not known.
+// Once Tidy has merged what there is to merge, and while few readings arrive, it compacts the ranges of which more than
+// a tenth is dead, the worst first. A range has at most reclaimBytes, and is compacted level by level. When readings
+// arrive, no further level is. What was superseded before a start is not known.
 const (
 	reclaimBytes = 64 << 20 // that are compacted at once
 	reclaimShare = 10       // a range is compacted if more than one tenth of it is dead
@@ -59,7 +59,9 @@ func (d *dead) add(device *vitals.Name, segments, records int) {
 	if len(d.ranges) == 0 {
 		d.ranges = append(d.ranges, deadRange{})
 	}
-	i, found := slices.BinarySearchFunc(d.ranges, device, func(r deadRange, device *vitals.Name) int { return r.from.Compare(device) })
+	i, found := slices.BinarySearchFunc(d.ranges, device, func(r deadRange, device *vitals.Name) int {
+		return r.from.Compare(device)
+	})
 	if !found {
 		i--
 	}
@@ -177,8 +179,8 @@ func (d *dead) compacted(info pebble.CompactionInfo) {
 	}
 }
 
-// reclaim compacts one range of which more than a tenth is dead, and reports whether there was one. It gives way to backups
-// and erasures, and ends when ctx does, or when busy returns true: then it returns context.Canceled.
+// reclaim compacts one range of which more than a tenth is dead, and reports whether there was one. It gives way to
+// backups and erasures, and ends when ctx does, or when busy returns true: then it returns context.Canceled.
 func (g *segments) reclaim(ctx context.Context, busy func() bool) (more bool, err error) {
 	ctx, done, err := g.maintenance.awaitTurn(ctx)
 	if err != nil {
@@ -207,7 +209,8 @@ func (g *segments) reclaim(ctx context.Context, busy func() bool) (more bool, er
 		if s.used, err = g.db.EstimateDiskUsage(s.start, s.end); err != nil {
 			return false, damage.Wrap(err)
 		}
-		if s.bytes = min(s.bytes, int64(s.used)); s.bytes >= reclaimLeast && s.bytes*reclaimShare > int64(s.used) && s.used <= reclaimBytes &&
+		if s.bytes = min(s.bytes, int64(s.used)); s.bytes >= reclaimLeast && s.bytes*reclaimShare > int64(s.used) &&
+			s.used <= reclaimBytes &&
 			(worst.start == nil || cmp.Compare(share(&s), share(&worst)) > 0) {
 			worst = s
 		}

@@ -28,7 +28,8 @@ func fillWindows(t testing.TB, s *pebblestore.Store) {
 		var group []*storage.Entry
 		for i := range devices {
 			for r := range int64(rows) {
-				group = append(group, entry(fmt.Sprintf("ppg-%05d", i), 60_000*(k*rows+r)+rng.Int64N(5000), vitals.Value(rng.IntN(30_000))))
+				group = append(group, entry(fmt.Sprintf("ppg-%05d", i), 60_000*(k*rows+r)+rng.Int64N(5000),
+					vitals.Value(rng.IntN(30_000))))
 			}
 		}
 		mustAppend(t, s, group...)
@@ -36,8 +37,8 @@ func fillWindows(t testing.TB, s *pebblestore.Store) {
 	}
 }
 
-// TestReclaim leaves a store alone after a load. It must give back nearly all of what the load has left in its tables, and say how
-// much it has not.
+// TestReclaim leaves a store alone after a load. It must give back nearly all of what the load has left in its tables,
+// and say how much it has not.
 func TestReclaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,14 +87,16 @@ func TestReclaimGivesWay(t *testing.T) {
 	fillWindows(t, s)
 	try(t, pebblestore.Flush(s))
 	gate.close()
-	if _, err := pebblestore.Reclaim(context.Background(), s, gate.holds); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := pebblestore.Reclaim(context.Background(), s, gate.holds); err != nil &&
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("with arriving readings it returns %v, want context.Canceled", err)
 	}
 	gate.open()
 	mustClose(t, s)
 }
 
-// TestDeadRanges compares the counts of dead bytes with a map, while ranges are divided. None is negative, and ranges do not overlap.
+// TestDeadRanges compares the counts of dead bytes with a map, while ranges are divided. None is negative, and ranges
+// do not overlap.
 func TestDeadRanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d pebblestore.Dead

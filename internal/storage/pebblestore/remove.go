@@ -60,7 +60,8 @@ func (r *removal) EraseAssignment(a storage.Assignment) (storage.Erasure, error)
 
 // EraseAssignmentRecorded is [Store.EraseAssignment] for a caller that keeps a record, as
 // [Store.EraseRecorded] is for one of devices.
-func (r *removal) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
+func (r *removal) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure,
+	error) {
 	e, err := r.erase(storage.Erasure{Device: a.Device, Subject: a.Subject, FromUnixMs: a.FromUnixMs}, record)
 	if err != nil {
 		return e, fmt.Errorf("erase assignment of device %s: %w", a.Device, err)
@@ -174,7 +175,8 @@ func (r *removal) sealOlder(beforeUnixMs int64) (notSealed, err error) {
 // newRemover returns the Remover of the store.
 func (r *removal) newRemover() *purge.Remover {
 	return &purge.Remover{
-		Tree: tree{r.segments}, Dir: r.files, Name: r.dir, Closing: r.maintenance.ctx, Reader: tableOptions(r.options), Log: r.options.Log,
+		Tree: tree{r.segments}, Dir: r.files, Name: r.dir, Closing: r.maintenance.ctx, Reader: tableOptions(r.options),
+		Log:       r.options.Log,
 		SmallRows: r.options.segmentRows / 2, EventsKeep: r.options.ChangesKeep, OnErased: r.options.OnErased,
 		OnExpired: func(readings, devices int64) {
 			r.counters.expiredReadings.Add(readings)
@@ -202,7 +204,8 @@ func (t tree) Lock(f func(*purge.State) error) error {
 
 // state returns what may be used while t.mu is held.
 func (t tree) state() *purge.State {
-	st := &purge.State{DB: t.db, Table: t.settler.table, Gateways: t.gateways, Readings: &t.readings, Changed: t.changed, Pass: t.pass, Commit: t.commitAndPublish}
+	st := &purge.State{DB: t.db, Table: t.settler.table, Gateways: t.gateways, Readings: &t.readings, Changed: t.changed,
+		Pass: t.pass, Commit: t.commitAndPublish}
 	if w := t.settler.frozen; w != nil {
 		st.Windows = append(st.Windows, w)
 	}

@@ -103,7 +103,8 @@ func scrub(t *testing.T, s *pebblestore.Store) (stop func()) {
 func wantBad(t *testing.T, s *pebblestore.Store, damaged, unreadable int64) {
 	t.Helper()
 	if st := pebblestore.Scrubbed(s); st.DamagedTables != damaged || st.UnreadableTables != unreadable {
-		t.Errorf("%d tables are damaged and %d unreadable, want %d and %d", st.DamagedTables, st.UnreadableTables, damaged, unreadable)
+		t.Errorf("%d tables are damaged and %d unreadable, want %d and %d", st.DamagedTables, st.UnreadableTables,
+			damaged, unreadable)
 	}
 }
 
@@ -133,7 +134,8 @@ func TestScrub(t *testing.T) {
 		if total := totalSize(t, fs, s); first.ScrubbedBytes < total || first.ScrubbedBytes > 3*total {
 			t.Errorf("a pass read %d bytes of %d", first.ScrubbedBytes, total)
 		}
-		if at := time.UnixMilli(first.ScrubEndedUnixMs); time.Since(at) > scrubTime || time.Since(at) < scrubTime/8-scrubDelay {
+		if at := time.UnixMilli(first.ScrubEndedUnixMs); time.Since(at) > scrubTime ||
+			time.Since(at) < scrubTime/8-scrubDelay {
 			t.Errorf("after %v, a pass ended %v ago", scrubTime, time.Since(at))
 		}
 		wantBad(t, s, 0, 0)
@@ -149,7 +151,8 @@ func TestScrub(t *testing.T) {
 		wantDegraded(t, s, bad)
 		wantBad(t, s, 1, 0)
 		if st := pebblestore.Scrubbed(s); st.Damaged != 1 || st.ScrubEndedUnixMs == first.ScrubEndedUnixMs {
-			t.Errorf("%d files are damaged, and the pass ended at %d, want one and later than at %d", st.Damaged, st.ScrubEndedUnixMs, first.ScrubEndedUnixMs)
+			t.Errorf("%d files are damaged, and the pass ended at %d, want one and later than at %d", st.Damaged,
+				st.ScrubEndedUnixMs, first.ScrubEndedUnixMs)
 		}
 		if text := log.String(); !strings.Contains(text, bad) || strings.Contains(text, "ddd") {
 			t.Errorf("the log contains a device, or not the file %s:\n%s", bad, text)
@@ -243,7 +246,9 @@ func TestScrubManifest(t *testing.T) {
 		time.Sleep(scrubDelay + time.Second)
 		synctest.Wait()
 		if n := pebblestore.Scrubbed(s).ScrubbedBytes; n == 0 || n > 1<<19 || fs.open.Load() != 0 {
-			t.Errorf("a second after its start the scrub has read %d bytes, and has %d tables open; want two chunks of the manifest", n, fs.open.Load())
+			t.Errorf(
+				"a second after its start the scrub has read %d bytes, and has %d tables open; want two chunks of the manifest", n,
+				fs.open.Load())
 		}
 		flip(t, fs, name, grown.Len()-100)
 		// The tree does not know what was added. The scrub begins again afterwards.
@@ -283,7 +288,8 @@ func TestScrubFault(t *testing.T) {
 		failing.Store(false)
 		time.Sleep(time.Hour)
 		wantBad(t, s, 0, 0)
-		if err := s.Degraded(); err != nil || pebblestore.Scrubbed(s).Damaged != 0 || pebblestore.Scrubbed(s).ScrubEndedUnixMs == 0 {
+		if err := s.Degraded(); err != nil || pebblestore.Scrubbed(s).Damaged != 0 ||
+			pebblestore.Scrubbed(s).ScrubEndedUnixMs == 0 {
 			t.Errorf("Degraded returns %v; %+v", err, pebblestore.Scrubbed(s))
 		}
 		if n := fs.open.Load(); n != 0 {
@@ -318,7 +324,8 @@ func TestScrubRemoved(t *testing.T) {
 		before := pebblestore.TableFiles(s)
 		defer scrub(t, s)()
 		time.Sleep(scrubTime)
-		if !compacted.Load() || slices.ContainsFunc(pebblestore.TableFiles(s), func(f string) bool { return slices.Contains(before, f) }) {
+		if !compacted.Load() ||
+			slices.ContainsFunc(pebblestore.TableFiles(s), func(f string) bool { return slices.Contains(before, f) }) {
 			t.Fatal("no table was removed")
 		}
 		wantBad(t, s, 0, 0)

@@ -125,7 +125,8 @@ func (g *readGate) holds() bool {
 func TestPacedAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := &readGate{}
-		s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), gate), MinFreeBytes: -1, CacheBytes: 1, WindowRows: 800})
+		s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), gate), MinFreeBytes: -1, CacheBytes: 1,
+			WindowRows: 800})
 		mustAppend(t, s, entry("a", 1000, 1))
 		try(t, pebblestore.Seal(s), pebblestore.Flush(s))
 		mustAppend(t, s, entry("a", 500, 1)) // it is merged into a segment, which is read
@@ -202,7 +203,8 @@ func TestHandedBatch(t *testing.T) {
 			crashed := disk.CrashClone(vfs.CrashCloneCfg{})
 			_ = s.Close() // it fails after a failed sync
 			s = mustOpen(t, pebblestore.Options{FS: crashed})
-			if got, want := pebblestore.HasState(s, state), fault == nil; got != want || count(t, s, "a") != map[bool]int{true: 2, false: 1}[want] {
+			if got, want := pebblestore.HasState(s, state), fault == nil; got != want ||
+				count(t, s, "a") != map[bool]int{true: 2, false: 1}[want] {
 				t.Errorf("after a crash, the batch is stored: %v; there are %d readings", got, count(t, s, "a"))
 			}
 			mustClose(t, s)
@@ -259,7 +261,8 @@ func TestCarriedRows(t *testing.T) {
 				t.Errorf("%s: device %s has %d readings, want %d", start, device, got, each+2*each/10)
 			}
 		}
-		if n, err := s.Scan(context.Background(), storage.Range{Device: mustName("b"), ToUnixMs: 1 << 62}, make([]storage.Record, 2*each)); !errors.Is(err, storage.ErrCorrupt) {
+		if n, err := s.Scan(context.Background(), storage.Range{Device: mustName("b"), ToUnixMs: 1 << 62},
+			make([]storage.Record, 2*each)); !errors.Is(err, storage.ErrCorrupt) {
 			t.Errorf("%s: a scan of the damaged device returns %d, %v, want ErrCorrupt", start, n, err)
 		}
 		crashed := disk.CrashClone(vfs.CrashCloneCfg{})

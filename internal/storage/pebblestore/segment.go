@@ -63,8 +63,10 @@ const maxKeptRows = 4 * columns.MaxRows
 
 // newRowScanner returns a scanner of the rows of a device with times from fromMs to before
 // toMs, of which at most most are needed.
-func (rd *reader) newRowScanner(ctx context.Context, v *view, device *vitals.Name, fromMs, toMs int64, descending bool, most int) *rowScanner {
-	sc := &rowScanner{pool: &rd.buffers, ctx: ctx, device: device, fromMs: fromMs, toMs: toMs, descending: descending, view: v, read: fromMs - 1}
+func (rd *reader) newRowScanner(ctx context.Context, v *view, device *vitals.Name, fromMs, toMs int64, descending bool,
+	most int) *rowScanner {
+	sc := &rowScanner{pool: &rd.buffers, ctx: ctx, device: device, fromMs: fromMs, toMs: toMs, descending: descending,
+		view: v, read: fromMs - 1}
 	if sc.buffers, _ = sc.pool.Get().(*rowBuffers); sc.buffers == nil {
 		sc.buffers = new(rowBuffers)
 	}
@@ -169,7 +171,8 @@ func (b *rowBuffers) decode(it *pebble.Iterator, device *vitals.Name) (rows []co
 	if err != nil {
 		return nil, damage.Wrap(err)
 	}
-	if n := len(b.segment); len(b.value) > 0 && bytes.Equal(b.value, value) && b.segment[n-1].TimeUnixMs == layout.SegmentKeyTime(it.Key()) {
+	if n := len(b.segment); len(b.value) > 0 && bytes.Equal(b.value, value) &&
+		b.segment[n-1].TimeUnixMs == layout.SegmentKeyTime(it.Key()) {
 		return b.segment, nil
 	}
 	b.value = b.value[:0]
@@ -191,7 +194,8 @@ func (sc *rowScanner) move() bool {
 	if !sc.descending {
 		return sc.it.First()
 	}
-	return sc.it.SeekGE(layout.AppendSegmentBound(nil, sc.device, uint64(sc.toMs-1))) || sc.it.Error() == nil && sc.it.Last()
+	return sc.it.SeekGE(layout.AppendSegmentBound(nil, sc.device, uint64(sc.toMs-1))) ||
+		sc.it.Error() == nil && sc.it.Last()
 }
 
 // next returns up to most of the next rows, or none at the end. They are valid until the next

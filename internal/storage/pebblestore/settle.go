@@ -69,7 +69,8 @@ type settler struct {
 
 	wearers map[vitals.Name]*storage.Wearers // of the devices about which the group has claims
 
-	// clockUnixMs is the time of the last change. It falls only if the system's clock was set back by more than clockSlack.
+	// clockUnixMs is the time of the last change. It falls only if the system's clock was set back by more than
+	// clockSlack.
 	clockUnixMs  int64
 	storedUnixMs int64 // the clock as it is stored, or will be when the batch is
 	journal      journal
@@ -326,7 +327,8 @@ func (s ledger) Complete(i int, values vitals.Values, others bool) {
 		s.undo.completed = append(s.undo.completed, completedRecord{s.id, m.adds, *row})
 	}
 	row.Values, row.Shared, m.adds = values, others, true
-	row.CompletedMs = max(row.CompletedMs, s.entries[i].ReceivedUnixMs-row.ReceivedUnixMs) // the clock may have been set back
+	// the clock may have been set back
+	row.CompletedMs = max(row.CompletedMs, s.entries[i].ReceivedUnixMs-row.ReceivedUnixMs)
 	if row.Gateway == 0 {
 		row.Gateway = s.gateways.use(&r.Gateway)
 	}
@@ -423,7 +425,8 @@ func (s *settler) lookUp(id recordID, name *vitals.Name) (columns.Row, error) {
 
 // findStored looks up a row in the segments.
 func (s *settler) findStored(id recordID, name *vitals.Name) (columns.Row, error) {
-	if n := len(s.segment); n == 0 || s.segmentDevice != id.device || id.timeUnixMs < s.segmentFromMs || id.timeUnixMs > s.segment[n-1].TimeUnixMs {
+	if n := len(s.segment); n == 0 || s.segmentDevice != id.device || id.timeUnixMs < s.segmentFromMs ||
+		id.timeUnixMs > s.segment[n-1].TimeUnixMs {
 		if err := s.readSegment(id, name); err != nil {
 			s.segment = s.segment[:0]
 			return columns.Row{}, fmt.Errorf("look up reading: %w", err)
@@ -440,7 +443,8 @@ func (s *settler) findStored(id recordID, name *vitals.Name) (columns.Row, error
 func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 	s.segment = s.segment[:0]
 	if s.stored == nil {
-		s.stored, err = s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
+		s.stored, err = s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix},
+			UpperBound: []byte{layout.SegmentPrefix + 1}})
 		if err != nil {
 			return damage.Wrap(err)
 		}
@@ -505,8 +509,9 @@ func (s *settler) write(number uint64) (bool, error) {
 	return true, nil
 }
 
-// An ordered record has what its order depends on, so that records, which are long, are not read again. part is a part of
-// its device's name as a number, so that few names are compared in full: names often differ only in digits at their end.
+// An ordered record has what its order depends on, so that records, which are long, are not read again. part is a part
+// of its device's name as a number, so that few names are compared in full: names often differ only in digits at their
+// end.
 type ordered struct {
 	part       uint64
 	timeUnixMs int64

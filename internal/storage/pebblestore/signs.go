@@ -33,7 +33,8 @@ func (e *engine) openSigns(l *loaded) error {
 	}
 	for s, d := range e.signs.All() {
 		if d.Own() {
-			if err := l.journal.add(b, l.clockUnixMs, l.nextGroup, &layout.Event{Kind: layout.EventSign, Signs: 1 << s}); err != nil {
+			if err := l.journal.add(b, l.clockUnixMs, l.nextGroup,
+				&layout.Event{Kind: layout.EventSign, Signs: 1 << s}); err != nil {
 				return errors.Join(err, b.Close())
 			}
 		}

@@ -18,8 +18,8 @@ func drift() vitals.Definition {
 	}
 }
 
-// TestFirstSign stores the first value of a sign, definition of one, and assignment. Power is lost before every operation
-// that changes files. Every crash leaves a store that can be opened, with the definition and without.
+// TestFirstSign stores the first value of a sign, definition of one, and assignment. Power is lost before every
+// operation that changes files. Every crash leaves a store that can be opened, with the definition and without.
 func TestFirstSign(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -82,10 +82,12 @@ func TestStalls(t *testing.T) {
 		t.Errorf("writes stall with %d overlapping tables", n)
 	}
 	first := shown(t, s, "store_stall_seconds_total")
-	polltest.Until(t, "the time of a wait that lasts counts", func() bool { return shown(t, s, "store_stall_seconds_total") > first })
+	polltest.Until(t, "the time of a wait that lasts counts",
+		func() bool { return shown(t, s, "store_stall_seconds_total") > first })
 	gate.open()
 	writer.Wait()
-	if stalls, seconds := shown(t, s, "store_stalls_total"), shown(t, s, "store_stall_seconds_total"); stalls != 1 || seconds <= first {
+	if stalls, seconds := shown(t, s, "store_stalls_total"), shown(t, s, "store_stall_seconds_total"); stalls != 1 ||
+		seconds <= first {
 		t.Errorf("afterwards the metrics have %v stalls and %v s", stalls, seconds)
 	}
 }

@@ -74,7 +74,8 @@ func (s *Store) Append(group []*storage.Entry) error {
 	}
 	s.counters.lookups.Add(s.settler.lookups)
 	if err := s.settler.unreadable; err != nil {
-		s.options.Log.Error("late readings were rejected: the records of their times cannot be read", "dir", s.dir, "error", err)
+		s.options.Log.Error("late readings were rejected: the records of their times cannot be read", "dir", s.dir,
+			"error", err)
 		s.troubles.degrade(err)
 	}
 	s.publishDeviceCount()

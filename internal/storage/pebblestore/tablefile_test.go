@@ -76,7 +76,8 @@ func TestCheckClosesFiles(t *testing.T) {
 	for _, name := range namesWith(t, fs, ".sst") {
 		flip(t, fs, name, size(t, fs, name)-1)
 	}
-	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); !errors.Is(err, storage.ErrCorrupt) {
+	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); !errors.Is(err,
+		storage.ErrCorrupt) {
 		t.Fatalf("Check returns %v, want ErrCorrupt", err)
 	}
 	if n := fs.open.Load(); n != 0 {

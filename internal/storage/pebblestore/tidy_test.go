@@ -121,7 +121,8 @@ func TestTidyRetries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1,
+			Log: slog.New(slog.NewTextHandler(&log, nil))})
 		for ms := range int64(2) {
 			mustAppend(t, s, entry("d", ms, 1))
 			try(t, pebblestore.Seal(s))

@@ -23,7 +23,8 @@ type completedRecord struct {
 
 // Begin implements [storage.Ledger].
 func (s ledger) Begin(i, n int) {
-	u := &undo{records: len(s.records), marked: len(s.marked), gateways: len(s.gateways.added), devices: map[uint32]layout.Record{}}
+	u := &undo{records: len(s.records), marked: len(s.marked), gateways: len(s.gateways.added),
+		devices: map[uint32]layout.Record{}}
 	for k, e := range s.entries[i : i+n] {
 		if number, ok := s.table.FindHashed(&e.Reading.Device, s.found[i+k].hash); ok {
 			u.devices[number] = s.table.Record(number)

@@ -55,7 +55,8 @@ func TestUnitReadFault(t *testing.T) {
 		}
 		kept := count(t, s, first) + count(t, s, last) - 2*readings
 		if stored != kept || kept != 0 && kept != len(unit) {
-			t.Errorf("with read %d failed, %d readings of a unit of %d are stored, and %d are reported as stored", n, kept, len(unit), stored)
+			t.Errorf("with read %d failed, %d readings of a unit of %d are stored, and %d are reported as stored", n, kept,
+				len(unit), stored)
 		}
 		mustClose(t, s)
 		if !failed {
@@ -67,8 +68,8 @@ func TestUnitReadFault(t *testing.T) {
 	}
 }
 
-// TestUnitsRejected appends units of new gateways that are rejected, again and again, as a gateway that is not set up well sends
-// them. Nothing of them must stay in memory.
+// TestUnitsRejected appends units of new gateways that are rejected, again and again, as a gateway that is not set up
+// well sends them. Nothing of them must stay in memory.
 //
 // Seen to fail when each took another number for its gateway.
 func TestUnitsRejected(t *testing.T) {

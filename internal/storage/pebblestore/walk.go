@@ -35,7 +35,8 @@ func (rd *reader) WalkDevices(ctx context.Context, visit func([]storage.Device))
 // visitChunk calls visit with the numbers of the devices in chunk i of the table, and reports whether there
 // are further chunks. Append waits until it returns; between two Appends, the table has durable data
 // only.
-func (rd *reader) visitChunk(ctx context.Context, i uint32, visit func(t *memory.Table, n uint32)) (more bool, err error) {
+func (rd *reader) visitChunk(ctx context.Context, i uint32, visit func(t *memory.Table, n uint32)) (more bool,
+	err error) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
 	if err := ctx.Err(); err != nil {

@@ -219,7 +219,8 @@ func TestWorlds(t *testing.T) {
 	write := func(es ...*storage.Entry) *call { return appendCall(es) }
 	scan := func() *call { return scanCall(storage.Range{Device: mustName("d"), ToUnixMs: 1 << 62}, 10) }
 	two := []*storage.Entry{entry("d", 1, 1), entry("d", 2, 2)}
-	none, one, both := "", "1 heart_rate_bpm=1  1800000000000\n", "1 heart_rate_bpm=1  1800000000000\n2 heart_rate_bpm=2  1800000000000\n"
+	none, one, both := "", "1 heart_rate_bpm=1  1800000000000\n",
+		"1 heart_rate_bpm=1  1800000000000\n2 heart_rate_bpm=2  1800000000000\n"
 	for _, tt := range []struct {
 		name  string
 		calls func(ws *worlds) error

@@ -80,14 +80,15 @@ func (s *subjects) put(tx querier, all []storage.Assignment, a storage.Assignmen
 	return err
 }
 
-// rememberedOthers is the number of assignments before one of which the memory has the ends as well. Another server may have set them, and one that
-// is open in its place is in the way of the later ones when they are put back.
+// rememberedOthers is the number of assignments before one of which the memory has the ends as well. Another server may
+// have set them, and one that is open in its place is in the way of the later ones when they are put back.
 const rememberedOthers = 16
 
-// changeAssignments calls change with the assignments of the device of a, the one that it leads to, in a transaction that no other
-// change of them overlaps. It may call it again; then the previous attempt was undone, or is
-// among the assignments.
-func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment, change func(pgx.Tx, []storage.Assignment) error) error {
+// changeAssignments calls change with the assignments of the device of a, the one that it leads to, in a transaction
+// that no other change of them overlaps. It may call it again; then the previous attempt was undone, or is among the
+// assignments.
+func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment,
+	change func(pgx.Tx, []storage.Assignment) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -121,7 +122,8 @@ func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment,
 			err = changelog{s.database}.keepUp(conn, e.Generation)
 		}
 		refused = nil
-		for _, known := range []error{storage.ErrAssigned, storage.ErrNotAssigned, storage.ErrTooManyAssignments, storage.ErrPeriod, storage.ErrCorrupt} {
+		for _, known := range []error{storage.ErrAssigned, storage.ErrNotAssigned, storage.ErrTooManyAssignments,
+			storage.ErrPeriod, storage.ErrCorrupt} {
 			if errors.Is(err, known) { // the outcome is known: it was rolled back
 				refused, err = err, nil
 			}
@@ -173,20 +175,25 @@ const (
 )
 
 // queryAssignments returns the assignments that a query finds.
-func (s *subjects) queryAssignments(ctx context.Context, q querier, which string, args ...any) (all []storage.Assignment, err error) {
+func (s *subjects) queryAssignments(ctx context.Context, q querier, which string,
+	args ...any) (all []storage.Assignment, err error) {
 	err = s.visitAssignments(ctx, q, func(a *storage.Assignment) { all = append(all, *a) }, which, args...)
 	return all, err
 }
 
 // visitAssignments calls visit with the assignments that a query finds.
-func (s *subjects) visitAssignments(ctx context.Context, q querier, visit func(*storage.Assignment), which string, args ...any) error {
-	rows, err := q.Query(ctx, s.sql.of("SELECT device, subject, from_ms, to_ms, made_by, named_ms, changed_ms FROM SCHEMA.assignments "+which), args...)
+func (s *subjects) visitAssignments(ctx context.Context, q querier, visit func(*storage.Assignment), which string,
+	args ...any) error {
+	rows, err := q.Query(ctx,
+		s.sql.of("SELECT device, subject, from_ms, to_ms, made_by, named_ms, changed_ms FROM SCHEMA.assignments "+which),
+		args...)
 	if err != nil {
 		return err
 	}
 	var device string
 	var a storage.Assignment
-	_, err = pgx.ForEachRow(rows, []any{&device, &a.Subject, &a.FromUnixMs, &a.ToUnixMs, &a.By, &a.NamedUnixMs, &a.ChangedUnixMs}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&device, &a.Subject, &a.FromUnixMs, &a.ToUnixMs, &a.By, &a.NamedUnixMs,
+		&a.ChangedUnixMs}, func() error {
 		if a.Device, err = vitals.ParseName(device); err != nil || a.Validate() != nil {
 			return fmt.Errorf("%w: an assignment is not valid", storage.ErrCorrupt)
 		}
@@ -230,12 +237,14 @@ func (s *subjects) SubjectAssignments(ctx context.Context, subject storage.Subje
 }
 
 // Assignments implements [storage.Subjects].
-func (s *subjects) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (int, error) {
+func (s *subjects) Assignments(ctx context.Context, after storage.AssignmentKey,
+	dst []storage.Assignment) (int, error) {
 	all, err := s.readAssignments(ctx, assignmentsAfter, after.Device.String(), after.FromUnixMs, len(dst))
 	return copy(dst, all), err
 }
 
-func (s *subjects) readAssignments(ctx context.Context, which string, args ...any) (all []storage.Assignment, err error) {
+func (s *subjects) readAssignments(ctx context.Context, which string, args ...any) (all []storage.Assignment,
+	err error) {
 	err = s.reading(ctx, func(ctx context.Context) (err error) {
 		all, err = s.queryAssignments(ctx, s.read, which, args...)
 		return err

@@ -39,11 +39,13 @@ func TestEraseAssignmentRecorded(t *testing.T) {
 	if err != nil || got.Readings != 0 || calls != 1 {
 		t.Errorf("repeated: %+v, %v, recorded %d times", got, err, calls)
 	}
-	if _, err := s.EraseAssignmentRecorded(a, func(storage.Erasure) error { calls++; return nil }); !errors.Is(err, storage.ErrNotAssigned) || calls != 1 {
+	if _, err := s.EraseAssignmentRecorded(a, func(storage.Erasure) error { calls++; return nil }); !errors.Is(err,
+		storage.ErrNotAssigned) || calls != 1 {
 		t.Errorf("after the erasure: %v, recorded %d times", err, calls)
 	}
 	page := make([]storage.Record, 9)
-	if n, err := s.Scan(ctx, storage.Range{Device: device, ToUnixMs: 100}, page); err != nil || n != 2 || page[0].TimeUnixMs != 9 || page[1].TimeUnixMs != 20 {
+	if n, err := s.Scan(ctx, storage.Range{Device: device, ToUnixMs: 100}, page); err != nil || n != 2 ||
+		page[0].TimeUnixMs != 9 || page[1].TimeUnixMs != 20 {
 		t.Errorf("%v are left, %v", page[:n], err)
 	}
 }
@@ -74,7 +76,8 @@ func TestRepairAssignments(t *testing.T) {
 	}
 }
 
-// TestRepairSharedAssignments lets two servers put back assignments that one has made and the other one ended, in both orders.
+// TestRepairSharedAssignments lets two servers put back assignments that one has made and the other one ended, in both
+// orders.
 func TestRepairSharedAssignments(t *testing.T) {
 	t.Parallel()
 	for _, first := range []string{"a", "b"} {
@@ -85,7 +88,8 @@ func TestRepairSharedAssignments(t *testing.T) {
 			var there atomic.Value // the address for b
 			there.Store(r.now.Addr())
 			opt := r.opt
-			opt.DSN = strings.Replace(r.now.DSN(), r.now.Addr(), r.sockets.Forward(t, func() string { return there.Load().(string) }), 1)
+			opt.DSN = strings.Replace(r.now.DSN(), r.now.Addr(),
+				r.sockets.Forward(t, func() string { return there.Load().(string) }), 1)
 			b := open(t, opt)
 			earlier := r.backup(t)
 			ctx := context.Background()
@@ -107,7 +111,8 @@ func TestRepairSharedAssignments(t *testing.T) {
 			made(b, "handed", "S-2", 30, 40)
 			made(a, "handed", "S-3", 50, math.MaxInt64)
 			ended(b, "handed", "S-3", 50, 60)
-			want["handed"] = []storage.Assignment{assignment("handed", "S-1", 10, 25), assignment("handed", "S-2", 30, 40), assignment("handed", "S-3", 50, 60)}
+			want["handed"] = []storage.Assignment{assignment("handed", "S-1", 10, 25), assignment("handed", "S-2", 30, 40),
+				assignment("handed", "S-3", 50, 60)}
 
 			made(a, "erased", "S-1", 10, math.MaxInt64)
 			ended(b, "erased", "S-1", 10, 20)
@@ -123,7 +128,10 @@ func TestRepairSharedAssignments(t *testing.T) {
 			try(t, err)
 			want["gone"] = nil
 			generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
-			polltest.Until(t, "both know the erasures", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
+			polltest.Until(t, "both know the erasures", func() bool {
+				return pgstore.Learned(a) == generation &&
+					pgstore.Learned(b) == generation
+			})
 
 			there.Store("")
 			r.stop()

@@ -11,8 +11,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// BenchmarkAppend stores groups of new readings of 1,000 devices, with a tenth of each kind of others. The times span four partitions.
-// It reports the CPU time of PostgreSQL and of this process for each reading.
+// BenchmarkAppend stores groups of new readings of 1,000 devices, with a tenth of each kind of others. The times span
+// four partitions. It reports the CPU time of PostgreSQL and of this process for each reading.
 func BenchmarkAppend(b *testing.B) {
 	const (
 		devices = 1000

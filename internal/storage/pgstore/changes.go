@@ -50,7 +50,8 @@ const (
 )
 
 func newChange(kind int16, device vitals.Name, fromMs, toMs int64) change {
-	return change{Change: history.Change{ID: newID(), Kind: kind, Device: device, FromMs: fromMs, ToMs: toMs, AtMs: time.Now().UnixMilli()}}
+	return change{Change: history.Change{ID: newID(), Kind: kind, Device: device, FromMs: fromMs, ToMs: toMs,
+		AtMs: time.Now().UnixMilli()}}
 }
 
 // newID returns a random id of a change or a loss.
@@ -118,7 +119,8 @@ func (s changelog) recordAbsent(kind int16, a *storage.Assignment) error {
 	return s.record(c)
 }
 
-// insertChange increments the generation and inserts c. An earlier attempt of the same transaction may have inserted it.
+// insertChange increments the generation and inserts c. An earlier attempt of the same transaction may have inserted
+// it.
 func (s changelog) insertChange(tx pgx.Tx, c change) error {
 	generation, err := s.nextGeneration(tx)
 	if err != nil {
@@ -130,7 +132,8 @@ func (s changelog) insertChange(tx pgx.Tx, c change) error {
 	if err := s.tidy(tx, time.Now()); err != nil {
 		return err
 	}
-	_, err = tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.changes VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+	_, err = tx.Exec(context.Background(),
+		s.sql.of(`INSERT INTO SCHEMA.changes VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 		ON CONFLICT (id) DO UPDATE SET generation = excluded.generation, since = excluded.since`),
 		c.ID, generation, c.Since, c.Kind, c.Device.String(), c.FromMs, c.ToMs, c.AtMs, string(c.Subject),
 		int32(c.Signs), c.Gateway.String(), c.Shared)
@@ -140,7 +143,8 @@ func (s changelog) insertChange(tx pgx.Tx, c change) error {
 // tidy removes old changes.
 func (s changelog) tidy(tx pgx.Tx, now time.Time) error {
 	_, err := tx.Exec(context.Background(), s.sql.of("DELETE FROM SCHEMA.changes WHERE at_ms < "+earlierMs+` - $2
-		AND generation < (SELECT generation FROM SCHEMA.changes ORDER BY generation DESC OFFSET $3 LIMIT 1)`), now.UnixMilli(), changesKeptFor.Milliseconds(), changesKept-1)
+		AND generation < (SELECT generation FROM SCHEMA.changes ORDER BY generation DESC OFFSET $3 LIMIT 1)`),
+		now.UnixMilli(), changesKeptFor.Milliseconds(), changesKept-1)
 	return err
 }
 
@@ -148,7 +152,9 @@ func (s changelog) tidy(tx pgx.Tx, now time.Time) error {
 // database do not have the same generations.
 func (s changelog) nextGeneration(tx pgx.Tx) (generation int64, err error) {
 	_, known, _ := s.marks.known()
-	err = tx.QueryRow(context.Background(), s.sql.of("UPDATE SCHEMA.state SET generation = greatest(generation, $1) + $2 RETURNING generation"), known, 1+rand.Int64N(1<<20)).Scan(&generation)
+	err = tx.QueryRow(context.Background(),
+		s.sql.of("UPDATE SCHEMA.state SET generation = greatest(generation, $1) + $2 RETURNING generation"), known,
+		1+rand.Int64N(1<<20)).Scan(&generation)
 	return generation, err
 }
 
@@ -166,8 +172,11 @@ func (s changelog) learn(ctx context.Context, q querier) error {
 
 // queryChanges returns the changes after one of a generation, or all if the database does not have that one there,
 // the generation of the database, and the time: see earlierMs. It notes the horizon.
-func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64) (all []change, generation, nowMs int64, err error) {
-	rows, err := q.Query(ctx, s.sql.of("SELECT m.generation, m.sealed_ms, "+earlierMs+`, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms, c.subject,
+func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64) (all []change, generation,
+	nowMs int64, err error) {
+	rows, err := q.Query(ctx,
+		s.sql.of(
+			"SELECT m.generation, m.sealed_ms, "+earlierMs+`, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms, c.subject,
 		c.signs, c.gateway, c.shared FROM SCHEMA.state AS m
 		LEFT JOIN SCHEMA.changes AS c ON c.generation > $2 OR NOT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $3 AND generation = $2)
 		ORDER BY c.generation`), time.Now().UnixMilli(), after, id)
@@ -182,12 +191,14 @@ func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64)
 		signs                                     *int32
 		shared                                    *bool
 	}
-	_, err = pgx.ForEachRow(rows, []any{&generation, &sealedMs, &nowMs, &row.id, &row.generation, &row.since, &row.kind, &row.device, &row.fromMs, &row.toMs, &row.atMs, &row.subject,
+	_, err = pgx.ForEachRow(rows, []any{&generation, &sealedMs, &nowMs, &row.id, &row.generation, &row.since, &row.kind,
+		&row.device, &row.fromMs, &row.toMs, &row.atMs, &row.subject,
 		&row.signs, &row.gateway, &row.shared}, func() error {
 		if row.id == nil {
 			return nil // there is none
 		}
-		c := change{Change: history.Change{ID: *row.id, Generation: *row.generation, Since: *row.since, Kind: *row.kind, FromMs: *row.fromMs, ToMs: *row.toMs, AtMs: *row.atMs, Subject: storage.Subject(*row.subject)}}
+		c := change{Change: history.Change{ID: *row.id, Generation: *row.generation, Since: *row.since, Kind: *row.kind,
+			FromMs: *row.fromMs, ToMs: *row.toMs, AtMs: *row.atMs, Subject: storage.Subject(*row.subject)}}
 		c.Signs, c.Shared = uint32(*row.signs), *row.shared
 		for name, text := range map[*vitals.Name]string{&c.Device: *row.device, &c.Gateway: *row.gateway} {
 			if text == "" {
@@ -281,8 +292,8 @@ func (s changelog) takeRepeated() []change {
 	return all
 }
 
-// learn adds changes in their order, and returns those that this server did not know. The others get the generation that they have in the
-// database now.
+// learn adds changes in their order, and returns those that this server did not know. The others get the generation
+// that they have in the database now.
 func (m *marks) learn(all []change, generation, nowMs int64) (learned []change) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -64,8 +64,9 @@ func changesOptions(t *testing.T) pgstore.Options {
 	return o
 }
 
-// A transaction that is open while a consumer catches up is delivered after its commit, whatever was delivered before; one
-// that stays open, of anybody, does not make anything return. Readings that were sealed with later ones are not skipped.
+// A transaction that is open while a consumer catches up is delivered after its commit, whatever was delivered before;
+// one that stays open, of anybody, does not make anything return. Readings that were sealed with later ones are not
+// skipped.
 //
 // Its mutant is skip-open-transactions.
 func TestChangesOfOpenTransaction(t *testing.T) {
@@ -115,8 +116,8 @@ func TestChangesOfOpenTransaction(t *testing.T) {
 	f.want("at the end", other, "")
 }
 
-// Readings are sealed while a consumer is in a pass that has not come to them, together with one that came after the pass had
-// begun. The next pass comes from memory, which has only that one.
+// Readings are sealed while a consumer is in a pass that has not come to them, together with one that came after the
+// pass had begun. The next pass comes from memory, which has only that one.
 //
 // Its mutant is seal-beyond-pass.
 func TestChangesSealedInPass(t *testing.T) {
@@ -141,7 +142,8 @@ func TestChangesSealedInPass(t *testing.T) {
 	if n == 0 {
 		t.Error("nothing was sealed")
 	}
-	if got := describe(f.catchUp(other)); !strings.Contains(got, "d@30") || !strings.Contains(got, "d@35") || !strings.Contains(got, "d@40") {
+	if got := describe(f.catchUp(other)); !strings.Contains(got, "d@30") || !strings.Contains(got, "d@35") ||
+		!strings.Contains(got, "d@40") {
 		t.Errorf("the consumer got %q, want d@30, d@35 and d@40 in it", got)
 	}
 }
@@ -161,7 +163,8 @@ func TestChangesSealedAfterEvent(t *testing.T) {
 	if got := describe(page); got != "d@20" {
 		t.Fatalf("the first page has %q, want d@20", got)
 	}
-	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 50, ToUnixMs: storage.OpenEnd}))
+	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 50,
+		ToUnixMs: storage.OpenEnd}))
 	mustStore(t, s, reading("d", 60, 1), reading("d", 70, 1), reading("d", 80, 1))
 	n, err := pgstore.Seal(s, 100)
 	try(t, err)
@@ -170,7 +173,8 @@ func TestChangesSealedAfterEvent(t *testing.T) {
 	}
 	got := describe(f.catchUp(other))
 	before, after, _ := strings.Cut(got, "2 ")
-	if strings.Contains(before, "d@60") || !strings.Contains(got, "d@30") || !strings.Contains(got, "d@40") || !strings.Contains(after, "d@60") || !strings.Contains(after, "d@70") {
+	if strings.Contains(before, "d@60") || !strings.Contains(got, "d@30") || !strings.Contains(got, "d@40") ||
+		!strings.Contains(after, "d@60") || !strings.Contains(after, "d@70") {
 		t.Errorf("the consumer got %q, want d@30 and d@40, and the assignment (2) before d@60 and d@70", got)
 	}
 }
@@ -303,7 +307,8 @@ func TestChangesErased(t *testing.T) {
 	_, err = s.EraseValues(storage.Erasure{Device: reading("b", 0, 1).Reading.Device, FromUnixMs: 3, ToUnixMs: 5})
 	try(t, err)
 	all = f.catchUp(s)
-	if len(all) != 1 || all[0].Kind != storage.ChangeErased || all[0].FromUnixMs != 3 || all[0].ToUnixMs != 5 || all[0].Signs == 0 {
+	if len(all) != 1 || all[0].Kind != storage.ChangeErased || all[0].FromUnixMs != 3 || all[0].ToUnixMs != 5 ||
+		all[0].Signs == 0 {
 		t.Errorf("after an erasure of values: %+v", all)
 	}
 	polltest.Until(t, "the table of events is tidied", func() bool { return pgstore.TidyEvents(s) == nil })
@@ -366,7 +371,8 @@ func TestChangesKeptNoLonger(t *testing.T) {
 	s := open(t, o)
 	device := reading("d", 1, 1).Reading.Device
 	mustStore(t, s, reading("d", 1, 1))
-	try(t, s.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}))
+	try(t, s.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 1,
+		ToUnixMs: storage.OpenEnd}))
 	_, err := s.EraseValues(storage.Erasure{Device: device, FromUnixMs: 5, ToUnixMs: 9})
 	if !errors.Is(err, storage.ErrNotFound) {
 		try(t, err)
@@ -396,10 +402,13 @@ func TestChangesFromClusterAhead(t *testing.T) {
 	server, ctx := sharedServer(t), context.Background()
 	s := open(t, o)
 	mustStore(t, s, reading("d", 1, 1), reading("d", 2, 1))
-	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: 2}))
+	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1,
+		ToUnixMs: 2}))
 	try(t, s.Close())
 	execute(t, server, "UPDATE "+o.Schema+".readings SET changed = changed + (1::bigint << 40)")
-	execute(t, server, "UPDATE "+o.Schema+".events SET changed = changed + (1::bigint << 40), at_ms = at_ms - 1800000, seen = '1099511627776:1099511627776:'")
+	execute(t, server,
+		"UPDATE "+o.Schema+".events SET changed = changed + (1::bigint << 40), at_ms = at_ms - 1800000, seen = "+
+			"'1099511627776:1099511627776:'")
 	s = open(t, o)
 	f := follower{t: t}
 	f.want("copy", s, "7 2 d@1 d@2 8")
@@ -445,7 +454,9 @@ func TestChangesErasedWhileAssigned(t *testing.T) {
 	defer watch.Close(ctx)
 	polltest.Until(t, "the erasure waits", func() bool {
 		var waits bool
-		try(t, watch.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = $1)",
+		try(t, watch.QueryRow(ctx,
+			"SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'advisory' AND (classid::bigint << 32 | "+
+				"objid::bigint) = $1)",
 			pgstore.DeviceLock(s, device)).Scan(&waits))
 		return waits
 	})
@@ -463,7 +474,8 @@ func TestChangesExpiredSpan(t *testing.T) {
 	o := changesOptions(t)
 	s, ctx := open(t, o), context.Background()
 	mustStore(t, s, reading("d", 10, 1), reading("d", 20, 1), reading("d", 90, 1))
-	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}))
+	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1,
+		ToUnixMs: storage.OpenEnd}))
 	x, err := s.Expire(ctx, 80, 1)
 	try(t, err)
 	if !x.More {
@@ -494,7 +506,8 @@ func TestChangesErasedUnknownSign(t *testing.T) {
 	_, err := other.EraseValues(storage.Erasure{Device: e.Reading.Device, FromUnixMs: 1, ToUnixMs: 9, Signs: 1 << sign})
 	try(t, err)
 	all := f.catchUp(s)
-	if i := slices.IndexFunc(all, func(c storage.Change) bool { return c.Kind == storage.ChangeErased }); i < 0 || all[i].Signs != 1<<sign {
+	if i := slices.IndexFunc(all, func(c storage.Change) bool { return c.Kind == storage.ChangeErased }); i < 0 ||
+		all[i].Signs != 1<<sign {
 		t.Errorf("the other one delivers %+v, want an erasure of sign %d", all, sign)
 	}
 }
@@ -522,7 +535,8 @@ func TestChangesPartitionAttached(t *testing.T) {
 func TestChangesTidied(t *testing.T) {
 	o := changesOptions(t)
 	s := open(t, o)
-	try(t, s.Assign(t.Context(), storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: 2}))
+	try(t, s.Assign(t.Context(), storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17",
+		FromUnixMs: 1, ToUnixMs: 2}))
 	f := follower{t: t}
 	f.catchUp(s)
 	execute(t, sharedServer(t), "UPDATE "+o.Schema+".events SET at_ms = at_ms - 7200000")
@@ -534,13 +548,14 @@ func TestChangesTidied(t *testing.T) {
 	}
 }
 
-// What has expired, and was not removed yet, is not sealed: a segment has one number, so a consumer would get it together
-// with what has arrived since.
+// What has expired, and was not removed yet, is not sealed: a segment has one number, so a consumer would get it
+// together with what has arrived since.
 func TestChangesExpiredSealed(t *testing.T) {
 	o := changesOptions(t)
 	o.SealAtLeast = 1
 	s, ctx := open(t, o), context.Background()
-	mustStore(t, s, reading("d", 10, 1), reading("d", 20, 1), reading("d", 30, 1), reading("d", 84, 1), reading("d", 85, 1), reading("d", 90, 1))
+	mustStore(t, s, reading("d", 10, 1), reading("d", 20, 1), reading("d", 30, 1), reading("d", 84, 1),
+		reading("d", 85, 1), reading("d", 90, 1))
 	x, err := s.Expire(ctx, 80, 1)
 	try(t, err)
 	if !x.More {
@@ -561,7 +576,8 @@ func TestChangesExpiredUnsealed(t *testing.T) {
 	o := changesOptions(t)
 	o.SealAtLeast = 1
 	s, ctx := open(t, o), context.Background()
-	mustStore(t, s, reading("a", 10, 1), reading("a", 20, 1), reading("d", 70, 1), reading("d", 85, 1), reading("d", 86, 1))
+	mustStore(t, s, reading("a", 10, 1), reading("a", 20, 1), reading("d", 70, 1), reading("d", 85, 1),
+		reading("d", 86, 1))
 	n, err := pgstore.Seal(s, 90)
 	try(t, err)
 	if n != 3 {
@@ -586,7 +602,8 @@ func TestChangesWhileErasing(t *testing.T) {
 	mustStore(t, s, reading("d", 10, 1))
 	f := follower{t: t, filter: storage.ChangeFilter{Subject: func(s storage.Subject) bool { return s == "P-17" }}}
 	f.want("nobody wears it", s, "7 8")
-	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}))
+	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1,
+		ToUnixMs: storage.OpenEnd}))
 	execute(t, sharedServer(t), "INSERT INTO "+o.Schema+".erasing VALUES ('d', 0, 9223372036854775807, now())")
 	f.want("while it is erased", s, "2 d@10")
 }

@@ -49,7 +49,8 @@ func beginClaims(w *work) {
 
 // assigned returns the assignments of devices, locked if lock says so.
 func (s *writer) assigned(q querier, names []string, lock string) (map[vitals.Name][]storage.Assignment, error) {
-	list, err := (&subjects{&reader{s.database}}).queryAssignments(context.Background(), q, assignmentsOfDevices+lock, names)
+	list, err := (&subjects{&reader{s.database}}).queryAssignments(context.Background(), q,
+		assignmentsOfDevices+lock, names)
 	all := make(map[vitals.Name][]storage.Assignment, len(names))
 	for _, a := range list {
 		all[a.Device] = append(all[a.Device], a)
@@ -85,7 +86,8 @@ func writeClaims(w *work, q querier) error {
 	}
 	if len(put) > 0 {
 		slices.Sort(keys)
-		if err := run(q, "SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key", slices.Compact(keys)); err != nil {
+		if err := run(q, "SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key",
+			slices.Compact(keys)); err != nil {
 			return err
 		}
 		// Who only names a subject holds no advisory lock.
@@ -107,7 +109,8 @@ func writeClaims(w *work, q querier) error {
 	}
 	slices.SortFunc(named, func(a, b storage.Assignment) int { x, y := a.Key(), b.Key(); return x.Compare(&y) })
 	var n int
-	err := q.QueryRow(context.Background(), w.s.sql.of(`WITH named AS (UPDATE SCHEMA.assignments AS a SET named_ms = greatest(a.named_ms, k.named_ms)
+	err := q.QueryRow(context.Background(),
+		w.s.sql.of(`WITH named AS (UPDATE SCHEMA.assignments AS a SET named_ms = greatest(a.named_ms, k.named_ms)
 		FROM `+assignmentArrays+` WHERE a.device = k.device AND a.from_ms = k.from_ms AND a.to_ms = k.to_ms AND a.subject = k.subject AND a.made_by = k.made_by RETURNING 1)
 		SELECT count(*) FROM named`), arraysOf(named)...).Scan(&n)
 	if err == nil && n != len(named) {
@@ -120,7 +123,8 @@ func writeClaims(w *work, q querier) error {
 }
 
 // assignmentArrays has the assignments in parameters of arraysOf.
-const assignmentArrays = "unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::bigint[], $7::bigint[]) AS k(device, from_ms, to_ms, subject, made_by, named_ms, changed_ms)"
+const assignmentArrays = "unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::bigint[], " +
+	"$7::bigint[]) AS k(device, from_ms, to_ms, subject, made_by, named_ms, changed_ms)"
 
 func arraysOf(all []storage.Assignment) []any {
 	var devices, subjects []string
@@ -128,7 +132,8 @@ func arraysOf(all []storage.Assignment) []any {
 	var by []int16
 	for i := range all {
 		a := &all[i]
-		devices, subjects, by = append(devices, a.Device.String()), append(subjects, string(a.Subject)), append(by, int16(a.By))
+		devices, subjects, by = append(devices, a.Device.String()), append(subjects, string(a.Subject)),
+			append(by, int16(a.By))
 		from, to = append(from, a.FromUnixMs), append(to, a.ToUnixMs)
 		named, changed = append(named, a.NamedUnixMs), append(changed, a.ChangedUnixMs)
 	}
@@ -137,7 +142,9 @@ func arraysOf(all []storage.Assignment) []any {
 
 // putAssignments inserts assignments, or sets all of those with their devices and beginnings.
 func (q *statements) putAssignments(tx querier, all []storage.Assignment) error {
-	return run(tx, q.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject, made_by, named_ms, changed_ms, changed) SELECT k.*, "+transaction+" FROM "+assignmentArrays+`
+	return run(tx,
+		q.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject, made_by, named_ms, changed_ms, changed) "+
+			"SELECT k.*, "+transaction+" FROM "+assignmentArrays+`
 		ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, subject = excluded.subject, made_by = excluded.made_by, named_ms = excluded.named_ms,
 			changed = excluded.changed, changed_ms = excluded.changed_ms`), arraysOf(all)...)
 }
@@ -154,7 +161,8 @@ func (q *statements) writeAssignments(tx querier, put, gone []storage.Assignment
 }
 
 // putIn puts an assignment that all of its device admit, and returns the events.
-func putIn(q *statements, tx querier, all []storage.Assignment, a storage.Assignment) (events []storage.Change, err error) {
+func putIn(q *statements, tx querier, all []storage.Assignment, a storage.Assignment) (events []storage.Change,
+	err error) {
 	w := storage.NewWearers(all)
 	w.Put(a)
 	var put, gone []storage.Assignment

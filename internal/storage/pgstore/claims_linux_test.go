@@ -50,7 +50,9 @@ func claimBeforeAnother(t *testing.T, subject, then storage.Subject, want storag
 	done := make(chan error, 1)
 	go func() { done <- s.Append([]*storage.Entry{e}) }()
 	polltest.Until(t, "the group waits", func() (waits bool) {
-		try(t, watch.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'transactionid')").Scan(&waits))
+		try(t, watch.QueryRow(ctx,
+			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = "+
+				"'transactionid')").Scan(&waits))
 		return waits
 	})
 	try(t, tx.Commit(ctx))
@@ -76,7 +78,8 @@ func TestNewDeviceOfRejectedReadings(t *testing.T) {
 	want := func(devices int) {
 		t.Helper()
 		var rows, counted int
-		try(t, admin.QueryRow(ctx, "SELECT devices, (SELECT count(*) FROM "+o.Schema+".devices) FROM "+o.Schema+".state").Scan(&counted, &rows))
+		try(t, admin.QueryRow(ctx, "SELECT devices, (SELECT count(*) FROM "+o.Schema+".devices) FROM "+o.Schema+".state").
+			Scan(&counted, &rows))
 		if counted != devices || rows != devices {
 			t.Errorf("%d devices are counted, and there are %d, want %d", counted, rows, devices)
 		}
@@ -90,8 +93,10 @@ func TestNewDeviceOfRejectedReadings(t *testing.T) {
 	try(t, s.Append([]*storage.Entry{reading("known", 6, 1)})) // finds it closed
 	try(t, s.Append([]*storage.Entry{unavailable}))
 	want(1)
-	if other.Outcome != storage.OtherSubject || unrecorded.Outcome != storage.Unrecorded || unavailable.Outcome != storage.Unavailable {
-		t.Errorf("the outcomes are %s, %s and %s", outcomeName(other.Outcome), outcomeName(unrecorded.Outcome), outcomeName(unavailable.Outcome))
+	if other.Outcome != storage.OtherSubject || unrecorded.Outcome != storage.Unrecorded ||
+		unavailable.Outcome != storage.Unavailable {
+		t.Errorf("the outcomes are %s, %s and %s", outcomeName(other.Outcome), outcomeName(unrecorded.Outcome),
+			outcomeName(unavailable.Outcome))
 	}
 	mustStore(t, s, claimed("d", nowMs, "P-1"), claimed("e", nowMs, "P-1"))
 	want(3)
@@ -174,7 +179,9 @@ func TestErasedWhileEnded(t *testing.T) {
 		done <- err
 	}()
 	polltest.Until(t, "the erasure waits", func() (waits bool) {
-		try(t, watch.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'transactionid')").Scan(&waits))
+		try(t, watch.QueryRow(ctx,
+			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = "+
+				"'transactionid')").Scan(&waits))
 		return waits
 	})
 	try(t, tx.Commit(ctx))

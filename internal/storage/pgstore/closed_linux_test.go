@@ -17,13 +17,15 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestClosedPartition sends late readings of a partition that an administrator has detached or locked, beside readings, duplicates, conflicts and
-// units of another one: only the late ones are rejected, and their units. They are stored when the partition is back.
+// TestClosedPartition sends late readings of a partition that an administrator has detached or locked, beside readings,
+// duplicates, conflicts and units of another one: only the late ones are rejected, and their units. They are stored
+// when the partition is back.
 func TestClosedPartition(t *testing.T) {
 	server := sharedServer(t)
 	const nowMs = 30 * 24 * 60 * minuteMs // begins partition 1; 0 is the one of the past
 	for _, tt := range []struct{ name, begin, end, reason string }{
-		{"detached", "ALTER TABLE S.readings DETACH PARTITION S.readings_p0", "ALTER TABLE S.readings ATTACH PARTITION S.readings_p0 FOR VALUES FROM (0) TO (2592000000)", "not attached"},
+		{"detached", "ALTER TABLE S.readings DETACH PARTITION S.readings_p0",
+			"ALTER TABLE S.readings ATTACH PARTITION S.readings_p0 FOR VALUES FROM (0) TO (2592000000)", "not attached"},
 		{"locked", "BEGIN; LOCK TABLE S.readings_p0 IN ACCESS EXCLUSIVE MODE", "COMMIT", "another session has locked"},
 		{"locked for writing", "BEGIN; LOCK TABLE S.readings_p0 IN SHARE MODE", "COMMIT", "another session has locked"},
 	} {
@@ -56,10 +58,12 @@ func TestClosedPartition(t *testing.T) {
 			const late = storage.Unavailable
 			for i := range int64(2) { // when the partition is found closed, and while that is remembered
 				ms := nowMs + 10*i
-				check("single readings", []*storage.Entry{reading("d", 1+i, 1), reading("d", ms+1, 1), reading("e", nowMs, 1), reading("d", nowMs, 2), reading("d", 1+i, 2), reading("e", ms+1, 1)},
+				check("single readings", []*storage.Entry{reading("d", 1+i, 1), reading("d", ms+1, 1), reading("e", nowMs, 1),
+					reading("d", nowMs, 2), reading("d", 1+i, 2), reading("e", ms+1, 1)},
 					late, storage.Stored, storage.Duplicate, storage.Conflict, late, storage.Stored)
 				pgstore.TryClosed(s, i == 0) // a unit finds it closed, too
-				check("units", unit(reading("d", ms+2, 1), reading("d", 3+i, 1), reading("d", ms+3, 1), reading("e", ms+3, 1)), 0, late, storage.Stored, storage.Stored)
+				check("units", unit(reading("d", ms+2, 1), reading("d", 3+i, 1), reading("d", ms+3, 1), reading("e", ms+3, 1)), 0,
+					late, storage.Stored, storage.Stored)
 			}
 			if strings.Contains(tt.begin, "ACCESS EXCLUSIVE") {
 				_, err := s.Latest(t.Context(), modelNames("d")[0])
@@ -76,19 +80,21 @@ func TestClosedPartition(t *testing.T) {
 			}
 			mustExecute(t, admin, strings.ReplaceAll(tt.end, "S.", o.Schema+"."))
 			pgstore.TryClosed(s, true)
-			check("late readings", unit(reading("d", 1, 1), reading("d", 2, 1), reading("d", 3, 1)), storage.Stored, storage.Stored, storage.Stored)
+			check("late readings", unit(reading("d", 1, 1), reading("d", 2, 1), reading("d", 3, 1)), storage.Stored,
+				storage.Stored, storage.Stored)
 		})
 	}
 }
 
-// TestRepairClosed repairs a database in which a partition is locked or detached: that holds up nothing else. What the repair has left out is reported as
-// lost, and the report ends when the partition is back, also if the database has forgotten again that it was put back. What was erased in between stays
-// erased.
+// TestRepairClosed repairs a database in which a partition is locked or detached: that holds up nothing else. What the
+// repair has left out is reported as lost, and the report ends when the partition is back, also if the database has
+// forgotten again that it was put back. What was erased in between stays erased.
 func TestRepairClosed(t *testing.T) {
 	t.Parallel()
 	const nowMs = 30 * 24 * 60 * minuteMs // begins partition 1; 0 is the one of the past
 	for _, tt := range []struct{ name, begin, end string }{
-		{"detached", "ALTER TABLE S.readings DETACH PARTITION S.readings_p0", "ALTER TABLE S.readings ATTACH PARTITION S.readings_p0 FOR VALUES FROM (0) TO (2592000000)"},
+		{"detached", "ALTER TABLE S.readings DETACH PARTITION S.readings_p0",
+			"ALTER TABLE S.readings ATTACH PARTITION S.readings_p0 FOR VALUES FROM (0) TO (2592000000)"},
 		{"locked", "BEGIN; LOCK TABLE S.readings_p0 IN ACCESS EXCLUSIVE MODE", "COMMIT"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -110,7 +116,8 @@ func TestRepairClosed(t *testing.T) {
 			group := []*storage.Entry{reading("d", nowMs+1, 2), reading("d", nowMs+2, 3), reading("d", nowMs+3, 4)}
 			mustStore(t, s, group...)
 			if group[0].Outcome != storage.Duplicate || group[1].Outcome != storage.Duplicate {
-				t.Errorf("readings of the other partition got outcomes %d and %d after the repair, want duplicate", group[0].Outcome, group[1].Outcome)
+				t.Errorf("readings of the other partition got outcomes %d and %d after the repair, want duplicate",
+					group[0].Outcome, group[1].Outcome)
 			}
 			polltest.Until(t, "the loss is reported", func() bool { return s.Degraded() != nil })
 			owing := r.backup(t)
@@ -126,9 +133,12 @@ func TestRepairClosed(t *testing.T) {
 				t.Helper()
 				polltest.Until(t, "what was left out is stored", func() bool {
 					pgstore.TryClosed(s, true)
-					return s.Ready() == nil && s.Degraded() == nil && queryValue[int](t, server, "SELECT count(*) FROM "+r.opt.Schema+".readings WHERE device = 'd' AND time_ms < 2592000000") == 3
+					return s.Ready() == nil && s.Degraded() == nil &&
+						queryValue[int](t, server,
+							"SELECT count(*) FROM "+r.opt.Schema+".readings WHERE device = 'd' AND time_ms < 2592000000") == 3
 				})
-				if n := queryValue[int](t, server, "SELECT count(*) FROM "+r.opt.Schema+".readings WHERE device = 'erased'"); erased && n != 0 {
+				if n := queryValue[int](t, server,
+					"SELECT count(*) FROM "+r.opt.Schema+".readings WHERE device = 'erased'"); erased && n != 0 {
 					t.Error("an erased device has come back")
 				}
 			}
@@ -170,7 +180,9 @@ func TestReadBesideDrop(t *testing.T) {
 	}()
 	begun := map[string]bool{}
 	polltest.Until(t, "the read waits again", func() bool {
-		begun[queryValue[string](t, server, "SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%"+o.Schema+"%'")] = true
+		begun[queryValue[string](t, server,
+			"SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND "+
+				"query LIKE '%"+o.Schema+"%'")] = true
 		delete(begun, "")
 		return len(done) > 0 || len(begun) >= 2
 	})
@@ -178,8 +190,8 @@ func TestReadBesideDrop(t *testing.T) {
 	try(t, <-done)
 }
 
-// TestLockedBeforeLookUp locks a partition immediately before a server looks duplicates up: the group ends soon, and readings of other partitions are
-// settled.
+// TestLockedBeforeLookUp locks a partition immediately before a server looks duplicates up: the group ends soon, and
+// readings of other partitions are settled.
 func TestLockedBeforeLookUp(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)

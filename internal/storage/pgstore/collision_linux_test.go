@@ -9,8 +9,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestCollision sends readings that a server expects to be new, because they are later than all that it knows of their device, and that
-// another server has stored: their outcomes are right, and the second group already expects nothing.
+// TestCollision sends readings that a server expects to be new, because they are later than all that it knows of their
+// device, and that another server has stored: their outcomes are right, and the second group already expects nothing.
 //
 // Seen to fail with the mutant trust-own-readings.
 func TestCollision(t *testing.T) {
@@ -27,12 +27,17 @@ func TestCollision(t *testing.T) {
 		send func(ms int64) []*storage.Entry
 		want []storage.Outcome
 	}{
-		{"duplicate", func(ms int64) []*storage.Entry { return []*storage.Entry{stored(ms)} }, []storage.Outcome{storage.Duplicate}},
-		{"conflict", func(ms int64) []*storage.Entry { return []*storage.Entry{conflict(ms)} }, []storage.Outcome{storage.Conflict}},
-		{"completed", func(ms int64) []*storage.Entry { return []*storage.Entry{completing(ms)} }, []storage.Outcome{storage.Completed}},
+		{"duplicate", func(ms int64) []*storage.Entry { return []*storage.Entry{stored(ms)} },
+			[]storage.Outcome{storage.Duplicate}},
+		{"conflict", func(ms int64) []*storage.Entry { return []*storage.Entry{conflict(ms)} },
+			[]storage.Outcome{storage.Conflict}},
+		{"completed", func(ms int64) []*storage.Entry { return []*storage.Entry{completing(ms)} },
+			[]storage.Outcome{storage.Completed}},
 		{"beside others", func(ms int64) []*storage.Entry {
-			return []*storage.Entry{reading("e", ms, 1), stored(ms - 1), stored(ms), completing(ms), conflict(ms), stored(ms + 1), conflict(ms + 1), reading("f", ms, 1)}
-		}, []storage.Outcome{storage.Stored, storage.Duplicate, storage.Duplicate, storage.Completed, storage.Conflict, storage.Stored, storage.Conflict, storage.Stored}},
+			return []*storage.Entry{reading("e", ms, 1), stored(ms - 1), stored(ms), completing(ms), conflict(ms),
+				stored(ms + 1), conflict(ms + 1), reading("f", ms, 1)}
+		}, []storage.Outcome{storage.Stored, storage.Duplicate, storage.Duplicate, storage.Completed, storage.Conflict,
+			storage.Stored, storage.Conflict, storage.Stored}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := options(server)

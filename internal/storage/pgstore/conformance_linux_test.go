@@ -30,8 +30,9 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceSealed runs every sixth check of the suite, from a random one on, while everything is sealed all the time: what was
-// just stored, and segments of a single reading. TestConformanceSealedExhaustive (make exhaustive) runs all.
+// TestConformanceSealed runs every sixth check of the suite, from a random one on, while everything is sealed all the
+// time: what was just stored, and segments of a single reading. TestConformanceSealedExhaustive (make exhaustive) runs
+// all.
 func TestConformanceSealed(t *testing.T) { conformSealed(t, 6) }
 
 func TestConformanceSealedExhaustive(t *testing.T) { conformSealed(t, 1) }
@@ -49,7 +50,10 @@ func conformSealed(t *testing.T, stride int) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			c.Run(t, func(t testing.TB) storetest.Harness {
-				return newHarness(t, server, false, func(o *pgstore.Options) { o.SealAfter, o.SealEvery, o.SealAtLeast = 1, 50*time.Millisecond, 1 })
+				return newHarness(t, server, false, func(o *pgstore.Options) {
+					o.SealAfter, o.SealEvery, o.SealAtLeast = 1,
+						50*time.Millisecond, 1
+				})
 			})
 		})
 	}

@@ -13,18 +13,20 @@ import (
 )
 
 // ErrNotReplicated means that the server has no synchronous standbys.
-var ErrNotReplicated = errors.New("synchronous_standby_names is empty: one server's disk would hold the only copy of what is acknowledged; " +
-	"configure standbys, or use --postgres-single if one machine or replicated storage is meant")
+var ErrNotReplicated = errors.New(
+	"synchronous_standby_names is empty: one server's disk would hold the only copy of what is acknowledged; " +
+		"configure standbys, or use --postgres-single if one machine or replicated storage is meant")
 
-// errPooler means that the process at the other end is not the one that the connection was promised: PgBouncer makes up the
-// numbers that cancel requests name. Transactions of one connection may reach several processes then, and settings, locks and
-// prepared statements do not follow.
-var errPooler = errors.New("a connection pooler such as PgBouncer is between the server and PostgreSQL; connect directly")
+// errPooler means that the process at the other end is not the one that the connection was promised: PgBouncer makes up
+// the numbers that cancel requests name. Transactions of one connection may reach several processes then, and settings,
+// locks and prepared statements do not follow.
+var errPooler = errors.New(
+	"a connection pooler such as PgBouncer is between the server and PostgreSQL; connect directly")
 
 // settings are set on each connection, whatever the server, database or role say. A backend checks
 // whether its client is still there, so that a transaction that was given up leaves the queue of the
-// lock that it waits for. It does not check during a commit. A transaction whose server is frozen, and would hold its locks for
-// ever, is ended later than a server that runs closes its connection: TestFrozen checks it.
+// lock that it waits for. It does not check during a commit. A transaction whose server is frozen, and would hold its
+// locks for ever, is ended later than a server that runs closes its connection: TestFrozen checks it.
 const settings = `SET synchronous_commit = on;
 SET client_min_messages = notice;
 SET statement_timeout = 0;
@@ -38,13 +40,14 @@ SET default_transaction_deferrable = off;
 SET bytea_output = hex;
 SET jit = off`
 
-// connectedToRead configures and checks a new connection for reading. Its statements that are sent at once, without BEGIN, are a transaction, which has one
-// snapshot.
+// connectedToRead configures and checks a new connection for reading. Its statements that are sent at once, without
+// BEGIN, are a transaction, which has one snapshot.
 func connectedToRead(ctx context.Context, s *database, conn *pgx.Conn) error {
 	if err := s.configure(ctx, conn); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "SET default_transaction_isolation = 'repeatable read'; SET lock_timeout = '"+lockTimeout+"'"); err != nil {
+	if _, err := conn.Exec(ctx,
+		"SET default_transaction_isolation = 'repeatable read'; SET lock_timeout = '"+lockTimeout+"'"); err != nil {
 		return fmt.Errorf("configure connection: %w", hide(err))
 	}
 	return nil
@@ -60,9 +63,11 @@ func (s *database) configure(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var partitions int64
 	// Without a prepared statement: a pooler gives connections to other clients, and the next one would find it.
-	err := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('synchronous_standby_names'), current_setting('fsync'),
+	err := conn.QueryRow(ctx,
+		`SELECT pg_backend_pid(), current_setting('synchronous_standby_names'), current_setting('fsync'),
 		CASE WHEN $1 THEN true ELSE pg_try_advisory_lock_shared($2) END, to_regclass($3) IS NOT NULL, `+s.sql.of(attached),
-		pgx.QueryExecModeExec, s.opt.Move != 0, lockKey("nodes", s.opt.Schema), s.opt.Schema+"."+unfinishedTable).Scan(&pid, &standbys, &fsync, &free, &unfinished, &partitions)
+		pgx.QueryExecModeExec, s.opt.Move != 0, lockKey("nodes", s.opt.Schema), s.opt.Schema+"."+unfinishedTable).Scan(&pid,
+		&standbys, &fsync, &free, &unfinished, &partitions)
 	conn.PgConn().CustomData()[seenPartitions] = partitions
 	switch {
 	case err != nil:
@@ -72,7 +77,8 @@ func (s *database) configure(ctx context.Context, conn *pgx.Conn) error {
 	case !free:
 		return errMoving
 	case unfinished && s.opt.Move != MoveTo:
-		return fmt.Errorf("%w: a move to schema %s is unfinished; repeat 'pulsegate migrate', or drop the schema", storage.ErrFormat, s.opt.Schema)
+		return fmt.Errorf("%w: a move to schema %s is unfinished; repeat 'pulsegate migrate', or drop the schema",
+			storage.ErrFormat, s.opt.Schema)
 	case standbys == "" && !s.opt.Single:
 		return ErrNotReplicated
 	case fsync != "on":
@@ -110,8 +116,8 @@ func (w *writeStatements) prepare(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// lockTimeout bounds the time for which a transaction waits for a lock. It is tried again, after what holds the lock was
-// looked for: see partitions.create and reader.locked.
+// lockTimeout bounds the time for which a transaction waits for a lock. It is tried again, after what holds the lock
+// was looked for: see partitions.create and reader.locked.
 const lockTimeout = "1s"
 
 // connectedToWrite prepares and checks a new connection for writing. It returns an error if as many

@@ -32,9 +32,11 @@ func TestUnreadable(t *testing.T) {
 			execute(t, server, strings.ReplaceAll(tt.damage, "S.", o.Schema+"."))
 			unit := []*storage.Entry{reading("e", 4, 1), reading("d", 2, 1)}
 			unit[0].Unit = 2
-			group := append([]*storage.Entry{reading("d", 1, 1), reading("d", 200, 1), reading("d", 300, 1), reading("e", 1, 1), reading("e", 2, 1)}, unit...)
+			group := append([]*storage.Entry{reading("d", 1, 1), reading("d", 200, 1), reading("d", 300, 1), reading("e", 1, 1),
+				reading("e", 2, 1)}, unit...)
 			try(t, s.Append(group))
-			for i, want := range []storage.Outcome{storage.Unreadable, storage.Duplicate, storage.Stored, storage.Duplicate, storage.Stored, 0, storage.Unreadable} {
+			for i, want := range []storage.Outcome{storage.Unreadable, storage.Duplicate, storage.Stored, storage.Duplicate,
+				storage.Stored, 0, storage.Unreadable} {
 				if got := group[i].Outcome; got != want {
 					t.Errorf("reading %d got outcome %s, want %s", i, outcomeName(got), outcomeName(want))
 				}

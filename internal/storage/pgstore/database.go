@@ -130,7 +130,8 @@ func (s *database) probe(ctx context.Context) (err error) {
 	var lostFrom, lostTo *int64
 	var standbys bool
 	// Without the role pg_monitor, the state of standbys is NULL.
-	err = s.read.QueryRow(ctx, s.sql.of(`SELECT devices, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
+	err = s.read.QueryRow(ctx,
+		s.sql.of(`SELECT devices, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
 		current_setting('synchronous_standby_names') <> '', generation, sealed_ms, passed_ms,
 		(SELECT min(from_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL), (SELECT max(to_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL)
 		FROM SCHEMA.state`)).Scan(&devices, &quorum, &standbys, &generation, &sealedMs, &passedMs, &lostFrom, &lostTo)
@@ -163,7 +164,8 @@ func (s *database) probe(ctx context.Context) (err error) {
 	var timeline int64
 	// The name of a file of the log begins with the timeline in hexadecimal. Asked apart: a
 	// database that only resembles PostgreSQL may have no such files.
-	if s.read.QueryRow(ctx, `SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint`).Scan(&timeline) == nil {
+	if s.read.QueryRow(ctx, `SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint`).
+		Scan(&timeline) == nil {
 		s.counters.timeline.Store(timeline)
 	}
 	return nil

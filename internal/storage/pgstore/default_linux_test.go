@@ -23,8 +23,10 @@ import (
 // partitions returns the partitions of readings in their order, without the default one.
 func partitions(t testing.TB, server *pgtest.Server, o pgstore.Options) []string {
 	t.Helper()
-	return queryValue[[]string](t, server, `SELECT coalesce(array_agg(c.relname::text ORDER BY length(c.relname), c.relname), '{}') FROM pg_inherits AS i
-		JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass AND c.relname <> 'readings_default'`, o.Schema+".readings")
+	return queryValue[[]string](t, server,
+		`SELECT coalesce(array_agg(c.relname::text ORDER BY length(c.relname), c.relname), '{}') FROM pg_inherits AS i
+		JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass AND c.relname <> 'readings_default'`,
+		o.Schema+".readings")
 }
 
 // TestDefaultPartition stores readings of all times: only those that are not old enough to be sealed get a partition,
@@ -114,7 +116,8 @@ func TestRetired(t *testing.T) {
 						t.Errorf("%d readings of a are found, want %d", n, months*each)
 						return
 					}
-					if d, err := reader.Latest(ctx, devices[1]); err != nil || d.NewestUnixMs != begin+(months-1)*monthMs+(each-1)*minuteMs {
+					if d, err := reader.Latest(ctx, devices[1]); err != nil ||
+						d.NewestUnixMs != begin+(months-1)*monthMs+(each-1)*minuteMs {
 						t.Errorf("Latest returned %d, %v", d.NewestUnixMs, err)
 						return
 					}
@@ -163,7 +166,9 @@ func TestRetired(t *testing.T) {
 		if d, err := s.Latest(ctx, modelNames("stopped")[0]); err != nil || d.NewestUnixMs != begin+monthMs {
 			t.Errorf("Latest of a device that has stopped returned %d, %v", d.NewestUnixMs, err)
 		}
-		if n := queryValue[int](t, server, "SELECT count(*) FROM (SELECT FROM "+o.Schema+".all_readings GROUP BY device, time_ms HAVING count(*) > 1) AS twice"); n != 0 {
+		if n := queryValue[int](t, server,
+			"SELECT count(*) FROM (SELECT FROM "+o.Schema+".all_readings GROUP BY device, time_ms HAVING count(*) > "+
+				"1) AS twice"); n != 0 {
 			t.Errorf("%d readings are there twice", n)
 		}
 	}
@@ -316,7 +321,9 @@ func TestPartitionNotTriedAgain(t *testing.T) {
 	s := open(t, o)
 	conn := connect(t, server)
 	defer conn.Close(context.Background())
-	mustExecute(t, conn, "INSERT INTO "+o.Schema+".readings (device, time_ms, received_ms, heart_rate_bpm, shared, changed) VALUES ('d', 1, 1, 1, false, 0)")
+	mustExecute(t, conn,
+		"INSERT INTO "+o.Schema+".readings (device, time_ms, received_ms, heart_rate_bpm, shared, changed) VALUES ('d', 1, "+
+			"1, 1, false, 0)")
 	try(t, pgstore.CreatePartition(s, conn, 0))
 	mustExecute(t, conn, "DELETE FROM "+o.Schema+".readings")
 	try(t, pgstore.CreatePartition(s, conn, 0))
@@ -347,7 +354,8 @@ func TestDefaultLocked(t *testing.T) {
 			pgstore.TryClosed(s, true)
 			group := storeOnce(t, s, []*storage.Entry{reading("d", late, 1), reading("d", now, 1)})
 			if group[0].Outcome != storage.Unavailable || group[1].Outcome != storage.Stored {
-				t.Errorf("%s, group %d: outcomes %s and %s, want unavailable and stored", mode, i, outcomeName(group[0].Outcome), outcomeName(group[1].Outcome))
+				t.Errorf("%s, group %d: outcomes %s and %s, want unavailable and stored", mode, i, outcomeName(group[0].Outcome),
+					outcomeName(group[1].Outcome))
 			}
 		}
 		mustExecute(t, admin, "COMMIT")
@@ -355,7 +363,8 @@ func TestDefaultLocked(t *testing.T) {
 	pgstore.TryClosed(s, true)
 	for _, e := range storeOnce(t, s, []*storage.Entry{reading("d", 2, 1), reading("d", sealStart, 1)}) {
 		if e.Outcome != storage.Stored {
-			t.Errorf("the reading of %d got outcome %s when the partition was free, want stored", e.Reading.TimeUnixMs, outcomeName(e.Outcome))
+			t.Errorf("the reading of %d got outcome %s when the partition was free, want stored", e.Reading.TimeUnixMs,
+				outcomeName(e.Outcome))
 		}
 	}
 }

@@ -58,12 +58,17 @@ func TestDownstream(t *testing.T) {
 	}
 
 	execute(t, source, statement("CREATE PUBLICATION"))
-	execute(t, target, "CREATE SCHEMA pulsegate; CREATE TABLE pulsegate.readings (device text, time_ms bigint, received_ms bigint, changed bigint, completed_ms bigint, utc_offset smallint, shared boolean, gateway text,"+
-		builtInColumns(" integer")+", PRIMARY KEY (device, time_ms))")
+	execute(t, target,
+		"CREATE SCHEMA pulsegate; CREATE TABLE pulsegate.readings (device text, time_ms bigint, received_ms bigint, "+
+			"changed bigint, completed_ms bigint, utc_offset smallint, shared boolean, gateway text,"+
+			builtInColumns(" integer")+", PRIMARY KEY (device, time_ms))")
 	host, port, err := net.SplitHostPort(source.Addr())
 	try(t, err)
 	// Outside a transaction: it creates a slot on the other server.
-	execute(t, target, fmt.Sprintf("CREATE SUBSCRIPTION downstream CONNECTION 'host=%s port=%s user=%s dbname=postgres' PUBLICATION downstream", host, port, pgtest.User))
+	execute(t, target,
+		fmt.Sprintf(
+			"CREATE SUBSCRIPTION downstream CONNECTION 'host=%s port=%s user=%s dbname=postgres' PUBLICATION downstream", host,
+			port, pgtest.User))
 	t.Cleanup(func() { execute(t, target, "DROP SUBSCRIPTION downstream") })
 
 	completed := reading("bed-7", 1763719200000, 7200)

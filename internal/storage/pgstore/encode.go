@@ -82,10 +82,12 @@ func (a *array) bytes(oid uint32) []byte {
 	return a.buf
 }
 
-// Types of the elements of parameters of the statements that the lanes send. settleTypes are followed by those of signs.
+// Types of the elements of parameters of the statements that the lanes send. settleTypes are followed by those of
+// signs.
 var (
-	settleTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int2OID, pgtype.BoolOID, pgtype.TextOID, pgtype.Int8OID}
-	findTypes   = [...]uint32{pgtype.TextOID, pgtype.Int8OID}
+	settleTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int2OID, pgtype.BoolOID,
+		pgtype.TextOID, pgtype.Int8OID}
+	findTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID}
 )
 
 // A params holds the parameters of one statement.

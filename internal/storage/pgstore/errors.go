@@ -13,10 +13,11 @@ import (
 
 // SQLSTATE codes that are handled.
 const (
-	noTable          = "42P01"
-	noSchema         = "3F000"
-	forgotten        = "PU001" // of the function refuse of the schema: the database lacks what was acknowledged
-	outdated         = "PU002" // of the same: readings that were not looked up in segments may be in one, or some were removed since
+	noTable   = "42P01"
+	noSchema  = "3F000"
+	forgotten = "PU001" // of the function refuse of the schema: the database lacks what was acknowledged
+	// of the same: readings that were not looked up in segments may be in one, or some were removed since
+	outdated         = "PU002"
 	duplicateKey     = "23505" // of the statement insert: another node has stored a reading that was expected to be new
 	noPartition      = "23514"
 	readOnly         = "25006"
@@ -58,7 +59,8 @@ func fateOf(err error) fate {
 		return unknown
 	}
 	switch pg.Code {
-	case outdated, noPartition, readOnly, forgotten, serialization, deadlock, tooManyConns, lockNotAvailable, canceled, startingUp:
+	case outdated, noPartition, readOnly, forgotten, serialization, deadlock, tooManyConns, lockNotAvailable,
+		canceled, startingUp:
 		return rolledBack
 	}
 	return rejected

@@ -285,7 +285,8 @@ func (s eventTable) tidy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = s.removeContent(tx, s.sql.of("device <> '' AND number = (SELECT min(number) FROM SCHEMA.events) AND "+old), args...)
+		err = s.removeContent(tx, s.sql.of("device <> '' AND number = (SELECT min(number) FROM SCHEMA.events) AND "+old),
+			args...)
 		if err != nil || s.opt.ChangesKeep <= 0 {
 			return err
 		}

@@ -143,7 +143,8 @@ func (q *statements) removeDue(tx pgx.Tx, p *expiryPlan, beforeUnixMs int64) (re
 		WHERE s.device = k.device AND s.last_ms = k.last_ms AND s.n = k.n`
 	var inWhole, inCut int64
 	if err := tx.QueryRow(ctx, q.of("WITH gone AS (DELETE FROM SCHEMA.segments AS s "+those+` RETURNING s.n)
-		SELECT coalesce(sum(n), 0) FROM gone`), p.whole.devices, p.whole.lastUnixMs, p.whole.readings).Scan(&inWhole); err != nil {
+		SELECT coalesce(sum(n), 0) FROM gone`), p.whole.devices, p.whole.lastUnixMs,
+		p.whole.readings).Scan(&inWhole); err != nil {
 		return 0, err
 	}
 	if err := tx.QueryRow(ctx, q.of("SELECT SCHEMA.cut_segments($1, $2, $3, $4)"),
@@ -151,7 +152,8 @@ func (q *statements) removeDue(tx pgx.Tx, p *expiryPlan, beforeUnixMs int64) (re
 		return 0, err
 	}
 	if len(p.unseal.devices) > 0 {
-		if _, err := tx.Exec(ctx, q.of(unsealing(those)), p.unseal.devices, p.unseal.lastUnixMs, p.unseal.readings); err != nil {
+		if _, err := tx.Exec(ctx, q.of(unsealing(those)), p.unseal.devices, p.unseal.lastUnixMs,
+			p.unseal.readings); err != nil {
 			return 0, err
 		}
 	}

@@ -44,14 +44,15 @@ func CreatePartition(s *Store, conn *pgx.Conn, partition int64) error {
 	return s.writer.partitions.create(conn, partition)
 }
 
-// CreateWithin sets the time that PostgreSQL may take to create a partition: on a slow machine, readings would be stored
-// in the default partition where a test needs one of their own.
+// CreateWithin sets the time that PostgreSQL may take to create a partition: on a slow machine, readings would be
+// stored in the default partition where a test needs one of their own.
 func CreateWithin(s *Store, timeout string) { s.writer.partitions.createWithin = timeout }
 
 // LockOf returns the key of the advisory lock of those who create partitions.
 func LockOf(s *Store) int64 { return s.lockKey }
 
-// ExpectAgain makes stores that are opened from now on expect readings to be new at once after a collision, so that tests do that often.
+// ExpectAgain makes stores that are opened from now on expect readings to be new at once after a collision, so that
+// tests do that often.
 func ExpectAgain() { settlesFor = 0 }
 
 // SettleFor makes a store expect no reading to be new for d after a collision.
@@ -71,7 +72,8 @@ func Mark(s *Store, now time.Time) error {
 	})
 }
 
-// Refuse sends the mark of a transaction of a server that has acknowledged number, and knows the changes up to a generation.
+// Refuse sends the mark of a transaction of a server that has acknowledged number, and knows the changes up to a
+// generation.
 func Refuse(s *Store, number, learned int64) error {
 	return s.decide(context.Background(), "mark", func(tx pgx.Tx) error {
 		args := s.marks.args(mark{number: number})
@@ -125,7 +127,8 @@ func TryClosed(s *Store, now bool) {
 func Owe(s *Store, partition int64) (owed int, err error) {
 	err = s.write.AcquireFunc(context.Background(), func(conn *pgxpool.Conn) error {
 		r := &repair{repairer: s.repairer, conn: conn.Conn()}
-		return r.tryBatch(&batch{owed: map[int64]Loss{partition: {FromUnixMs: 1, ToUnixMs: 2}}, to: numbers{history.Slot{Server: 1}: 1}})
+		return r.tryBatch(&batch{owed: map[int64]Loss{partition: {FromUnixMs: 1, ToUnixMs: 2}},
+			to: numbers{history.Slot{Server: 1}: 1}})
 	})
 	return len(s.repairer.debts), err
 }

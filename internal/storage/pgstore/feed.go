@@ -23,15 +23,16 @@ import (
 // readings.changed and segments.changed are numbers of transactions. A position has a snapshot, and the number of
 // the last event that the snapshot sees. A pass delivers the events between its positions, and then the readings with
 // numbers that the second snapshot sees and the first one does not: see snapshot.since. What is stored during a pass
-// is left to the next one. A copy, whose first position is zero, delivers all readings, whatever their numbers: they may
-// be those of another database, from which they were copied.
+// is left to the next one. A copy, whose first position is zero, delivers all readings, whatever their numbers: they
+// may be those of another database, from which they were copied.
 //
 // A database may have forgotten what a consumer has: see docs/adr/0022-forgetting.md. So a position also names a
 // proof: a row that was committed, and replicated, on the connection on which the position was read, after that. A
 // database that has this row, or a later state of it, has everything that the position or the page before it was read
-// from. Each transaction that reads for a consumer first looks for the rows of both positions, in its one snapshot, and a
-// proof follows it, on the same connection, which the positions name from then on. An old primary that nobody has stopped lacks later proofs, and
-// cannot commit new ones. A row that was copied to another database has another xmin than it says.
+// from. Each transaction that reads for a consumer first looks for the rows of both positions, in its one snapshot, and
+// a proof follows it, on the same connection, which the positions name from then on. An old primary that nobody has
+// stopped lacks later proofs, and cannot commit new ones. A row that was copied to another database has another xmin
+// than it says.
 //
 // A repair puts back, and erases again, with later transactions what may have been delivered before. It adds a gap to
 // the events, before which no position is known. So does an accepted restore.
@@ -155,8 +156,9 @@ func (f *feed) summarize(ctx context.Context) {
 	}
 }
 
-// summarizeAll makes the indexes by transaction cover the pages that were added: PostgreSQL reads all others. The newest
-// indexes come first. A vacuum of a table may hold one up for long, so each has a transaction, and waits only briefly.
+// summarizeAll makes the indexes by transaction cover the pages that were added: PostgreSQL reads all others. The
+// newest indexes come first. A vacuum of a table may hold one up for long, so each has a transaction, and waits only
+// briefly.
 func (f *feed) summarizeAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -173,13 +175,14 @@ func (f *feed) summarizeAll(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		err = errors.Join(err, pgx.BeginTxFunc(ctx, f.read, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '100ms'")
-			if err == nil {
-				_, err = tx.Exec(ctx, "SELECT brin_summarize_new_values($1::oid::regclass)", index)
-			}
-			return err
-		}))
+		err = errors.Join(err, pgx.BeginTxFunc(ctx, f.read, pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
+			func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '100ms'")
+				if err == nil {
+					_, err = tx.Exec(ctx, "SELECT brin_summarize_new_values($1::oid::regclass)", index)
+				}
+				return err
+			}))
 	}
 	return err
 }
@@ -225,8 +228,8 @@ func (f *feed) current(ctx context.Context) (head, error) {
 // errForgotten means that prove has found again and again that the database lacks what was proven.
 var errForgotten = errors.New("the database lacks what was read from it")
 
-// look looks for what is new. If prove is set, or there was something, a proof follows. One that proves is shared by all
-// whose calls began before it.
+// look looks for what is new. If prove is set, or there was something, a proof follows. One that proves is shared by
+// all whose calls began before it.
 func (f *feed) look(ctx context.Context, prove bool) (err error) {
 	f.mu.Lock()
 	begun := f.looks
@@ -248,7 +251,8 @@ func (f *feed) look(ctx context.Context, prove bool) (err error) {
 		number, before := f.looks, f.head
 		f.mu.Unlock()
 		err = f.lookOnce(ctx, &before, prove, number)
-		if err == nil || !prove && !errors.Is(err, errUnseen) || ctx.Err() != nil || f.closed.Load() || fateOf(err) == rejected ||
+		if err == nil || !prove && !errors.Is(err, errUnseen) || ctx.Err() != nil || f.closed.Load() ||
+			fateOf(err) == rejected ||
 			errors.Is(err, storage.ErrCorrupt) || time.Now().After(deadline) {
 			return hide(err)
 		}
@@ -271,7 +275,8 @@ func (f *feed) lookOnce(ctx context.Context, before *head, prove bool, number ui
 	if err := v.tx.QueryRow(v.ctx, f.sql.of(`SELECT pg_current_snapshot()::text,
 		(SELECT max(number) FROM SCHEMA.events), (SELECT min(number) FROM SCHEMA.events),
 		(SELECT coalesce(max(number), 0) FROM SCHEMA.events WHERE kind = 0),
-		(extract(epoch FROM clock_timestamp()) * 1000)::bigint`)).Scan(&h.text, &last, &h.first, &h.gap, &clockMs); err != nil {
+		(extract(epoch FROM clock_timestamp()) * 1000)::bigint`)).Scan(&h.text, &last, &h.first, &h.gap,
+		&clockMs); err != nil {
 		return err
 	}
 	if h.seen, err = parseSnapshot(h.text); err != nil {

@@ -19,11 +19,11 @@ import (
 // # Parts of a pass
 //
 // The readings of a pass are divided by the numbers of their transactions into windows, which are as wide as some
-// thousand readings need: each page reads and sorts what is left of its window. Each window has two parts: rows, and then
-// segments, in the order of devices and times. A row that is sealed meanwhile is in a segment with the same number or a
-// later one, perhaps one that the pass need not deliver otherwise: what follows may come from memory, which has rows as
-// they were. So there are windows of segments up to the latest number, and they have all numbers. A segment that becomes
-// rows again has changed, so what follows the pass has these. A copy has one window for everything.
+// thousand readings need: each page reads and sorts what is left of its window. Each window has two parts: rows, and
+// then segments, in the order of devices and times. A row that is sealed meanwhile is in a segment with the same number
+// or a later one, perhaps one that the pass need not deliver otherwise: what follows may come from memory, which has
+// rows as they were. So there are windows of segments up to the latest number, and they have all numbers. A segment
+// that becomes rows again has changed, so what follows the pass has these. A copy has one window for everything.
 
 // A window is a part of changed readings: rows or segments with numbers from one on, of a width.
 type window struct {
@@ -141,8 +141,8 @@ func (v *view) reach() error {
 	}
 }
 
-// renewEvery bounds how often an unknown position replaces all connections for reading: a consumer may send it again and
-// again.
+// renewEvery bounds how often an unknown position replaces all connections for reading: a consumer may send it again
+// and again.
 const renewEvery = time.Second
 
 // renews reports whether the connections for reading are to be replaced now.
@@ -461,7 +461,8 @@ type changedVisit struct {
 func (v *view) changed(after storage.ChangedKey, prefix vitals.Name, visit visitor) error {
 	c := changedVisit{view: v, q: v.f.sql.reading.Load(), prefix: prefix, visit: visit, timeMs: -1}
 	c.window, c.end = window{from: firstTransaction, copies: true}, firstTransaction+1
-	if v.fromSeen.next > firstTransaction { // otherwise a copy, or the time of one: numbers may be those of another database
+	// otherwise a copy, or the time of one: numbers may be those of another database
+	if v.fromSeen.next > firstTransaction {
 		c.window, c.end = window{from: v.fromSeen.since(&v.toSeen), width: firstWidth}, v.toSeen.next
 	}
 	// A key of readings that were read from elsewhere begins again.
@@ -472,8 +473,10 @@ func (v *view) changed(after storage.ChangedKey, prefix vitals.Name, visit visit
 	}
 	// What follows comes from tables if there is an event after the pass, and must come after it.
 	if c.last = c.end; !c.window.copies && !c.to.IsZero() { // otherwise the transaction has the later snapshot
-		if err := c.tx.QueryRow(c.ctx, c.f.sql.of(`SELECT CASE WHEN EXISTS (SELECT FROM SCHEMA.events WHERE number > $1) THEN $2
-			ELSE pg_snapshot_xmax(pg_current_snapshot())::text::bigint END`), int64(c.to.Event), c.end).Scan(&c.last); err != nil {
+		if err := c.tx.QueryRow(c.ctx,
+			c.f.sql.of(`SELECT CASE WHEN EXISTS (SELECT FROM SCHEMA.events WHERE number > $1) THEN $2
+			ELSE pg_snapshot_xmax(pg_current_snapshot())::text::bigint END`), int64(c.to.Event),
+			c.end).Scan(&c.last); err != nil {
 			return err
 		}
 	}
@@ -721,7 +724,8 @@ func (f *feed) VisitEvents(ctx context.Context, after, last uint64, visit func(*
 }
 
 // VisitChanged implements [storage.Changes].
-func (f *feed) VisitChanged(ctx context.Context, from, to storage.Position, after storage.ChangedKey, prefix vitals.Name,
+func (f *feed) VisitChanged(ctx context.Context, from, to storage.Position, after storage.ChangedKey,
+	prefix vitals.Name,
 	visit func(part uint64, device *vitals.Name, records []storage.Record) bool) error {
 	return f.ReadChanges(ctx, &from, &to, func(r storage.ChangeReader) error {
 		return r.VisitChanged(ctx, from, to, after, prefix, visit)

@@ -36,7 +36,8 @@ func startConfused(t *testing.T) confused {
 // options returns options with the addresses of all three.
 func (c *confused) options() pgstore.Options {
 	o := options(c.primary)
-	o.DSN = strings.Replace(o.DSN, c.primary.Addr(), strings.Join([]string{c.primary.Addr(), c.a.Addr(), c.b.Addr()}, ","), 1)
+	o.DSN = strings.Replace(o.DSN, c.primary.Addr(), strings.Join([]string{c.primary.Addr(), c.a.Addr(), c.b.Addr()}, ","),
+		1)
 	o.Timeout = polltest.Patience
 	return o
 }
@@ -45,7 +46,8 @@ func (c *confused) options() pgstore.Options {
 func (c *confused) awaitEqual(t *testing.T) {
 	t.Helper()
 	polltest.Until(t, "the standbys have everything", func() bool {
-		return queryValue[int](t, c.primary, "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()") == 2
+		return queryValue[int](t, c.primary,
+			"SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()") == 2
 	})
 }
 
@@ -53,7 +55,8 @@ func (c *confused) awaitEqual(t *testing.T) {
 func mustRefuse(t *testing.T, s *pgstore.Store, what string) {
 	t.Helper()
 	polltest.Until(t, what+": Ready returns ErrForgot", func() bool { return errors.Is(s.Ready(), pgstore.ErrForgot) })
-	if err := s.Append([]*storage.Entry{reading("d", 99, 1)}); !errors.Is(err, pgstore.ErrForgot) { // an attempt on a server that was just killed may have an unknown outcome
+	// an attempt on a server that was just killed may have an unknown outcome
+	if err := s.Append([]*storage.Entry{reading("d", 99, 1)}); !errors.Is(err, pgstore.ErrForgot) {
 		t.Errorf("%s: Append returned %v, want ErrForgot", what, err)
 	}
 	name, _ := vitals.ParseName("d") // it is a name
@@ -84,10 +87,12 @@ func (b *logBuffer) contains(text string) bool {
 // in the time from the first of these to the second, and in that from the third until now.
 func mustMiss(t *testing.T, s *pgstore.Store, firstFrom, firstTo, last time.Time) {
 	t.Helper()
-	from, to := gauge(t, s, "pulsegate_postgres_missing_from_timestamp_seconds"), gauge(t, s, "pulsegate_postgres_missing_to_timestamp_seconds")
+	from, to := gauge(t, s, "pulsegate_postgres_missing_from_timestamp_seconds"),
+		gauge(t, s, "pulsegate_postgres_missing_to_timestamp_seconds")
 	seconds := func(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }
 	if from < seconds(firstFrom) || from > seconds(firstTo) {
-		t.Errorf("the first that is missing was acknowledged at %f, want %f to %f", from, seconds(firstFrom), seconds(firstTo))
+		t.Errorf("the first that is missing was acknowledged at %f, want %f to %f", from, seconds(firstFrom),
+			seconds(firstTo))
 	}
 	if to < seconds(last) || to > seconds(time.Now()) {
 		t.Errorf("the last that is missing was acknowledged at %f, want %f until now", to, seconds(last))
@@ -128,7 +133,8 @@ func TestForgettingPrimary(t *testing.T) {
 	c.awaitEqual(t)
 	c.primary.Kill()
 	c.a.Promote(t)
-	polltest.Until(t, "the first standby takes readings", func() bool { return s.Append([]*storage.Entry{reading("d", 2, 1)}) == nil })
+	polltest.Until(t, "the first standby takes readings",
+		func() bool { return s.Append([]*storage.Entry{reading("d", 2, 1)}) == nil })
 	second := time.Now()
 
 	c.primary.Restart(t)
@@ -158,12 +164,14 @@ func TestForgettingPrimary(t *testing.T) {
 	}
 	mustStore(t, s, reading("d", 4, 1))
 	name, _ := vitals.ParseName("d") // it is a name
-	if n, err := s.Scan(context.Background(), storage.Range{Device: name, ToUnixMs: 10}, make([]storage.Record, 9)); n != 4 || err != nil {
+	if n, err := s.Scan(context.Background(), storage.Range{Device: name, ToUnixMs: 10},
+		make([]storage.Record, 9)); n != 4 || err != nil {
 		t.Errorf("Scan returned %d, %v, want 4 readings", n, err)
 	}
 }
 
-// TestRefusals checks that PostgreSQL's log names the reason for which the schema rolls a transaction back, and that errors do.
+// TestRefusals checks that PostgreSQL's log names the reason for which the schema rolls a transaction back, and that
+// errors do.
 func TestRefusals(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -173,7 +181,8 @@ func TestRefusals(t *testing.T) {
 		number, learned  int64
 		state, text, log string
 	}{
-		{1 << 40, math.MaxInt64, "PU001", pgstore.ErrForgot.Error(), "ERROR:  this database lacks what a Pulsegate server has acknowledged"},
+		{1 << 40, math.MaxInt64, "PU001", pgstore.ErrForgot.Error(),
+			"ERROR:  this database lacks what a Pulsegate server has acknowledged"},
 		{0, 0, "PU002", "SQLSTATE PU002: something was removed or sealed", "ERROR:  something was removed or sealed since"},
 	} {
 		var err error
@@ -190,8 +199,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestForgettingErasure restores a backup of before an erasure. A server that has acknowledged nothing, and has only read of the
-// erasure, refuses it.
+// TestForgettingErasure restores a backup of before an erasure. A server that has acknowledged nothing, and has only
+// read of the erasure, refuses it.
 //
 // Its mutant is forget-erasures.
 func TestForgettingErasure(t *testing.T) {
@@ -218,8 +227,8 @@ func TestForgettingErasure(t *testing.T) {
 	mustRefuse(t, b, "a backup of before an erasure was restored")
 }
 
-// TestKeptMarks removes marks and changes that are old by the earlier of two clocks, and never the last ones: a server whose clock is ahead, or a
-// database's, does not make others that are alive take the database for forgetful.
+// TestKeptMarks removes marks and changes that are old by the earlier of two clocks, and never the last ones: a server
+// whose clock is ahead, or a database's, does not make others that are alive take the database for forgetful.
 //
 // Its mutant is tidy-by-own-clock.
 func TestKeptMarks(t *testing.T) {
@@ -227,7 +236,9 @@ func TestKeptMarks(t *testing.T) {
 	o := options(server)
 	s := open(t, o)
 	mustStore(t, s, reading("d", 1, 1))
-	execute(t, server, "INSERT INTO "+o.Schema+".changes SELECT n, n, n, 1, 'erased', 0, 0, extract(epoch FROM now()) * 1000 FROM generate_series(1, 20) AS n")
+	execute(t, server,
+		"INSERT INTO "+o.Schema+".changes SELECT n, n, n, 1, 'erased', 0, 0, extract(epoch FROM now()) * 1000 FROM "+
+			"generate_series(1, 20) AS n")
 	count := func(table string) int { return queryValue[int](t, server, "SELECT count(*) FROM "+o.Schema+"."+table) }
 	tidy := func(ahead time.Duration) {
 		t.Helper()
@@ -251,7 +262,8 @@ func TestKeptMarks(t *testing.T) {
 	tidy(0)
 	check("both clocks were ahead", marks, 16)
 	mustStore(t, s, reading("d", 2, 2))
-	execute(t, server, "INSERT INTO "+o.Schema+".marks SELECT 1, n, 1, extract(epoch FROM now()) * 1000 FROM generate_series(1, 2000) AS n")
+	execute(t, server,
+		"INSERT INTO "+o.Schema+".marks SELECT 1, n, 1, extract(epoch FROM now()) * 1000 FROM generate_series(1, 2000) AS n")
 	execute(t, server, "UPDATE "+o.Schema+".marks SET at_ms = 1 WHERE server = 1 AND slot > 1000")
 	tidy(0)
 	if n := count("marks"); n < 1000 || n > 1000+marks {

@@ -9,7 +9,8 @@ import (
 )
 
 // A model is a small world of servers and a database of which any earlier state may return at any time.
-// It checks the decisions of docs/adr/0022-forgetting.md and 0026-repair.md, not the code: every reachable state is visited.
+// It checks the decisions of docs/adr/0022-forgetting.md and 0026-repair.md, not the code: every reachable state is
+// visited.
 //
 // There are two devices with one time each, so a reading is a device and one of two values, which
 // contradict each other. Only device 0 is erased, once.
@@ -20,7 +21,8 @@ type model struct {
 	late                                 bool // the first attempt of one group reaches the database late
 
 	// Mutants, each of which must break an invariant.
-	noMarks, oneLane, noRepair, noErasures, noReport, noDrop, noLearning, noEpochs, noComparing, noRecheck, noFence, noNumbers bool
+	noMarks, oneLane, noRepair, noErasures, noReport, noDrop, noLearning, noEpochs, noComparing, noRecheck, noFence,
+	noNumbers bool
 }
 
 const (
@@ -49,8 +51,8 @@ type modelDB struct {
 
 type modelGroup struct{ lane, number, fact, received, generation, epoch int8 }
 
-// A modelLate is an attempt that its server gave up, as it was sent. It may reach any state of the database: the connection is to a machine that
-// was replaced, and comes back.
+// A modelLate is an attempt that its server gave up, as it was sent. It may reach any state of the database: the
+// connection is to a machine that was replaced, and comes back.
 type modelLate struct {
 	group  modelGroup // its generation is the one that the server knew; number 0: none
 	server int8
@@ -244,7 +246,8 @@ func (m *model) appends(s modelState, i int) (all []modelState) {
 					t := s
 					v := &t.servers[i]
 					t.delayed = true
-					t.late = modelLate{modelGroup{lane, v.issued[lane] + 1, fact, received, v.maxGeneration, v.epoch}, int8(i), v.id, v.acked, v.erased != 0}
+					t.late = modelLate{modelGroup{lane, v.issued[lane] + 1, fact, received, v.maxGeneration, v.epoch}, int8(i), v.id,
+						v.acked, v.erased != 0}
 					if !m.noNumbers {
 						v.issued[lane]++
 					}
@@ -291,7 +294,8 @@ func (m *model) append(t modelState, i int, fact, lane, received int8) (all []mo
 	return append(all, t)
 }
 
-// deliver lets the late attempt reach the database, which rolls it back unless it has what the server knew, and no later change.
+// deliver lets the late attempt reach the database, which rolls it back unless it has what the server knew, and no
+// later change.
 func (m *model) deliver(t modelState) modelState {
 	late := t.late
 	t.late = modelLate{}
@@ -333,8 +337,8 @@ func (m *model) erase(t modelState, i int) modelState {
 	return t
 }
 
-// learn notes that server i knows the erasure that the database has. If that was repeated, it may have removed a row with which the server
-// took a later reading for a duplicate: then the database lacks it.
+// learn notes that server i knows the erasure that the database has. If that was repeated, it may have removed a row
+// with which the server took a later reading for a duplicate: then the database lacks it.
 func (m *model) learn(s *modelState, i int) {
 	v := &s.servers[i]
 	if v.erased == 0 {
@@ -365,7 +369,8 @@ func (m *model) isErased(v *modelServer, g modelGroup) (erased, doubtful bool) {
 	return g.received != afterErasure, g.received == nearErasure
 }
 
-// isCertain reports whether all that a server remembers of a device was acknowledged before the erasure, and whether there is any.
+// isCertain reports whether all that a server remembers of a device was acknowledged before the erasure, and whether
+// there is any.
 func (m *model) isCertain(v *modelServer, device int8) (certain bool) {
 	for _, g := range v.memory {
 		if g.number == 0 || g.fact/2 != device {
@@ -489,7 +494,8 @@ func (s *modelState) lacks(servers int8) bool {
 // search visits the states, nearest first, and returns how the first broken one came about.
 func (m *model) search() (broken string, states int) {
 	from := []modelState{m.start()}
-	seed := maphash.MakeSeed() // states take hundreds of bytes; that two of a million have one hash is unlikelier than 1 in 10 million
+	// states take hundreds of bytes; that two of a million have one hash is unlikelier than 1 in 10 million
+	seed := maphash.MakeSeed()
 	seen := map[uint64]bool{maphash.Comparable(seed, from[0]): true}
 	for len(from) > 0 {
 		var to []modelState

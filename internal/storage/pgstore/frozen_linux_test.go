@@ -18,7 +18,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A freezer stops what a server sends, as when its machine freezes. The server freezes before it sends a text for the first time.
+// A freezer stops what a server sends, as when its machine freezes. The server freezes before it sends a text for the
+// first time.
 type freezer struct {
 	text           []byte
 	frozen, thawed chan struct{}
@@ -47,8 +48,8 @@ func (c freezing) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestFrozen freezes a server in the middle of what it does, while its connections stay. Others store, erase and seal nevertheless: what
-// the frozen one holds is released. When it goes on, nothing is lost or doubled.
+// TestFrozen freezes a server in the middle of what it does, while its connections stay. Others store, erase and seal
+// nevertheless: what the frozen one holds is released. When it goes on, nothing is lost or doubled.
 //
 // Seen to fail without idle_in_transaction_session_timeout, and without idle_session_timeout.
 func TestFrozen(t *testing.T) {
@@ -132,7 +133,8 @@ func TestFrozen(t *testing.T) {
 			}
 			devices := make([]storage.Device, 10)
 			n, err := other.Devices(context.Background(), vitals.Name{}, devices)
-			if err != nil || slices.ContainsFunc(devices[:n], func(d storage.Device) bool { return d.Name == modelNames("left")[0] }) {
+			if err != nil ||
+				slices.ContainsFunc(devices[:n], func(d storage.Device) bool { return d.Name == modelNames("left")[0] }) {
 				t.Errorf("%d devices are left, %v", n, err)
 			}
 		})

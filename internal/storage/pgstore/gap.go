@@ -12,8 +12,9 @@ import (
 // nothing, or only an erasure.
 type gap struct{ fromMs, toMs int64 }
 
-// lacks returns the gap of a primary in which a slot has these numbers, that were set at these times. A transaction that was acknowledged before
-// another one was sent was committed before it: so the primary has everything from before the latest of the times.
+// lacks returns the gap of a primary in which a slot has these numbers, that were set at these times. A transaction
+// that was acknowledged before another one was sent was committed before it: so the primary has everything from before
+// the latest of the times.
 func (m *marks) lacks(numbers, atMs *[slots]int64) gap {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,7 +34,8 @@ func (m *marks) lacks(numbers, atMs *[slots]int64) gap {
 // measure returns the gap of the primary of a connection.
 func (s recall) measure(ctx context.Context, conn *pgconn.PgConn) (gap, error) {
 	var numbers, atMs [slots]int64
-	result := conn.ExecParams(ctx, s.sql.marked, [][]byte{strconv.AppendInt(nil, s.marks.server, 10)}, nil, nil, nil).Read()
+	result := conn.ExecParams(ctx, s.sql.marked, [][]byte{strconv.AppendInt(nil, s.marks.server, 10)}, nil,
+		nil, nil).Read()
 	if state := sqlState(result.Err); result.Err != nil && state != noTable && state != noSchema {
 		return gap{}, hide(result.Err)
 	}

@@ -15,12 +15,16 @@ func TestGapBesideClocks(t *testing.T) {
 		atMs    int64   // the time of its mark
 		want    gap
 	}{
-		"the clock advances":               {[]int64{1 * hour, 2 * hour, 3 * hour, 4 * hour}, 2, 2*hour - 1, gap{2*hour - 1, 4 * hour}},
-		"set back after the mark":          {[]int64{8 * hour, 9 * hour, 6 * hour, 7 * hour}, 2, 9*hour - 1, gap{6 * hour, 9 * hour}},
-		"set back after the first":         {[]int64{9 * hour, 6 * hour, 7 * hour}, 0, 0, gap{6 * hour, 9 * hour}},
-		"set back between mark and answer": {[]int64{5 * hour, 6 * hour, 7 * hour, 9 * hour}, 2, 8 * hour, gap{5 * hour, 9 * hour}},
-		"set back long before":             {[]int64{3 * hour, 1 * hour, 2 * hour, 4 * hour, 5 * hour, 6 * hour}, 5, 5*hour - 1, gap{5*hour - 1, 6 * hour}},
-		"the database's time":              {[]int64{1 * hour, 2 * hour, 3 * hour}, 1, 99 * hour, gap{1 * hour, 3 * hour}},
+		"the clock advances": {[]int64{1 * hour, 2 * hour, 3 * hour, 4 * hour}, 2, 2*hour - 1,
+			gap{2*hour - 1, 4 * hour}},
+		"set back after the mark": {[]int64{8 * hour, 9 * hour, 6 * hour, 7 * hour}, 2, 9*hour - 1,
+			gap{6 * hour, 9 * hour}},
+		"set back after the first": {[]int64{9 * hour, 6 * hour, 7 * hour}, 0, 0, gap{6 * hour, 9 * hour}},
+		"set back between mark and answer": {[]int64{5 * hour, 6 * hour, 7 * hour, 9 * hour}, 2, 8 * hour,
+			gap{5 * hour, 9 * hour}},
+		"set back long before": {[]int64{3 * hour, 1 * hour, 2 * hour, 4 * hour, 5 * hour, 6 * hour}, 5, 5*hour - 1,
+			gap{5*hour - 1, 6 * hour}},
+		"the database's time": {[]int64{1 * hour, 2 * hour, 3 * hour}, 1, 99 * hour, gap{1 * hour, 3 * hour}},
 	} {
 		m := newMarks()
 		var ms int64

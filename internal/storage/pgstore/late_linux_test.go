@@ -13,8 +13,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// A delayer delays the first group that a server sends after it was armed, as a proxy on the way to the database or a frozen backend does: the server finds the
-// connection broken, and the database gets the group later.
+// A delayer delays the first group that a server sends after it was armed, as a proxy on the way to the database or a
+// frozen backend does: the server finds the connection broken, and the database gets the group later.
 type delayer struct {
 	armed   atomic.Bool
 	server  net.Conn // that of the delayed group
@@ -56,7 +56,8 @@ func (c *delaying) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestDelayedAttempt delays an attempt of a group until the next one was acknowledged and the device erased: the device does not come back.
+// TestDelayedAttempt delays an attempt of a group until the next one was acknowledged and the device erased: the device
+// does not come back.
 //
 // Seen to fail with the mutant accept-late-attempts.
 func TestDelayedAttempt(t *testing.T) {
@@ -86,8 +87,9 @@ func TestDelayedAttempt(t *testing.T) {
 	}
 }
 
-// TestDelayedAttemptRepaired delays an attempt on a machine that is replaced, and comes back without what was stored since. Another server has repaired
-// it, and repeated the erasure of the device, when the attempt reaches it: the device does not come back, though the database knows of no later attempt.
+// TestDelayedAttemptRepaired delays an attempt on a machine that is replaced, and comes back without what was stored
+// since. Another server has repaired it, and repeated the erasure of the device, when the attempt reaches it: the
+// device does not come back, though the database knows of no later attempt.
 //
 // Seen to fail with the mutant accept-late-attempts.
 func TestDelayedAttemptRepaired(t *testing.T) {
@@ -119,8 +121,8 @@ func TestDelayedAttemptRepaired(t *testing.T) {
 	}
 }
 
-// TestStoreBesideErasures stores groups while others erase devices without a pause: each erasure rolls back the groups that do not know it, but no group
-// for ever.
+// TestStoreBesideErasures stores groups while others erase devices without a pause: each erasure rolls back the groups
+// that do not know it, but no group for ever.
 func TestStoreBesideErasures(t *testing.T) {
 	o := options(sharedServer(t))
 	s := open(t, o)

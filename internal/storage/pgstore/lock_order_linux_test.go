@@ -14,8 +14,9 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestLockOrder sends a group of which another node, which sends the same readings, has stored one, and has not committed: the group waits
-// for it, and has locked no later reading, for which the other node would have to wait. It does so whichever readings are expected to be new.
+// TestLockOrder sends a group of which another node, which sends the same readings, has stored one, and has not
+// committed: the group waits for it, and has locked no later reading, for which the other node would have to wait. It
+// does so whichever readings are expected to be new.
 //
 // Seen to fail with the mutant insert-first.
 func TestLockOrder(t *testing.T) {
@@ -23,13 +24,16 @@ func TestLockOrder(t *testing.T) {
 	o := options(server)
 	s := open(t, o)
 	devices := []string{"a", "b", "c", "d"}
-	insert := "INSERT INTO " + o.Schema + ".readings (device, time_ms, received_ms, heart_rate_bpm, shared, changed) VALUES ($1, $2, 1, 7000, false, 0)"
+	insert := "INSERT INTO " + o.Schema +
+		".readings (device, time_ms, received_ms, heart_rate_bpm, shared, changed) VALUES ($1, $2, 1, 7000, false, 0)"
 	ctx, base := context.Background(), int64(0)
 	other, watch := connect(t, server), connect(t, server)
 	defer other.Close(ctx)
 	defer watch.Close(ctx)
 	waits := func() (waits bool) {
-		if err := watch.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'transactionid')").Scan(&waits); err != nil {
+		if err := watch.QueryRow(ctx,
+			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = "+
+				"'transactionid')").Scan(&waits); err != nil {
 			t.Error(err)
 		}
 		return waits
@@ -56,7 +60,8 @@ func TestLockOrder(t *testing.T) {
 			polltest.Until(t, "the group waits", waits)
 			for i := first + 1; i < len(devices); i++ {
 				if _, err := tx.Exec(ctx, insert, devices[i], times[i]); err != nil {
-					t.Fatalf("readings expected to be new %04b, the other node has %s, and waits for %s: %v", pattern, devices[first], devices[i], err)
+					t.Fatalf("readings expected to be new %04b, the other node has %s, and waits for %s: %v", pattern, devices[first],
+						devices[i], err)
 				}
 			}
 			try(t, tx.Commit(ctx))
@@ -67,7 +72,8 @@ func TestLockOrder(t *testing.T) {
 					want = storage.Duplicate
 				}
 				if e.Outcome != want {
-					t.Errorf("readings expected to be new %04b, the other node has them from %s on: that of %s got outcome %s, want %s",
+					t.Errorf(
+						"readings expected to be new %04b, the other node has them from %s on: that of %s got outcome %s, want %s",
 						pattern, devices[first], e.Reading.Device, outcomeName(e.Outcome), outcomeName(want))
 				}
 			}
@@ -81,8 +87,8 @@ func TestLockOrder(t *testing.T) {
 	}
 }
 
-// TestLockOrderSealed sends a group that needs two segments, of which another transaction has locked the first one: the group waits for it, and has not
-// locked the other one, whichever of them its readings need first.
+// TestLockOrderSealed sends a group that needs two segments, of which another transaction has locked the first one: the
+// group waits for it, and has not locked the other one, whichever of them its readings need first.
 func TestLockOrderSealed(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -118,7 +124,9 @@ func TestLockOrderSealed(t *testing.T) {
 		group := []*storage.Entry{reading("d", 50, 7000), reading("d", 130, 7000)}
 		go func() { done <- s.Append(group) }()
 		polltest.Until(t, "the group waits", func() bool {
-			return queryValue[bool](t, server, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'transactionid')")
+			return queryValue[bool](t, server,
+				"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = "+
+					"'transactionid')")
 		})
 		if _, err := tx.Exec(ctx, lock, lasts[1]); err != nil {
 			t.Errorf("segments %v: the group waits for the first one, and has locked the second one: %v", times, err)
@@ -129,8 +137,8 @@ func TestLockOrderSealed(t *testing.T) {
 	}
 }
 
-// TestLockOrderTable sends a group that has to wait for a record: it has locked the table before, so a removal, which locks the table and
-// then deletes records, waits for it, and does not meet it half-way.
+// TestLockOrderTable sends a group that has to wait for a record: it has locked the table before, so a removal, which
+// locks the table and then deletes records, waits for it, and does not meet it half-way.
 //
 // Seen to fail when a group locked records before the table.
 func TestLockOrderTable(t *testing.T) {
@@ -149,8 +157,10 @@ func TestLockOrderTable(t *testing.T) {
 	go func() { done <- s.Append(group) }()
 	var states string
 	polltest.Until(t, "the group waits", func() bool {
-		states = queryValue[string](t, server, `SELECT coalesce(string_agg(DISTINCT EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND l.granted AND l.mode = 'RowExclusiveLock'
-			AND l.relation = '`+o.Schema+`.readings'::regclass)::text, ' '), '') FROM pg_stat_activity AS a WHERE application_name = 'pulsegate' AND query LIKE '%`+o.Schema+`%' AND wait_event IN ('transactionid', 'tuple')`)
+		states = queryValue[string](t, server,
+			`SELECT coalesce(string_agg(DISTINCT EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND l.granted AND l.mode = 'RowExclusiveLock'
+			AND l.relation = '`+o.Schema+`.readings'::regclass)::text, ' '), '') FROM pg_stat_activity AS a WHERE `+
+				`application_name = 'pulsegate' AND query LIKE '%`+o.Schema+`%' AND wait_event IN ('transactionid', 'tuple')`)
 		return states != ""
 	})
 	if states != "true" {
@@ -179,7 +189,8 @@ func TestLockOrderErasing(t *testing.T) {
 		done <- err
 	}()
 	polltest.Until(t, "the erasure waits", func() bool {
-		return queryValue[bool](t, server, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '"+o.Schema+".readings'::regclass)")
+		return queryValue[bool](t, server,
+			"SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '"+o.Schema+".readings'::regclass)")
 	})
 	if _, err := tx.Exec(ctx, "SELECT FROM "+o.Schema+".erasing FOR UPDATE NOWAIT"); err != nil {
 		t.Errorf("the erasure waits for the table, and has locked its row of erasing: %v", err)
@@ -187,7 +198,8 @@ func TestLockOrderErasing(t *testing.T) {
 	try(t, tx.Rollback(ctx), <-done)
 }
 
-// TestRemovalsBesideGroups stores late and repeated readings, some of which are in segments, beside each kind of removal: none of them deadlocks.
+// TestRemovalsBesideGroups stores late and repeated readings, some of which are in segments, beside each kind of
+// removal: none of them deadlocks.
 func TestRemovalsBesideGroups(t *testing.T) {
 	o := options(sharedServer(t))
 	o.SealAtLeast = 1

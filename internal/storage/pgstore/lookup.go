@@ -22,8 +22,9 @@ type record struct {
 	device vitals.Name
 }
 
-// find reads and locks the records of the chains that need them, in the order of the keys, after what x has. The statement would wait for any
-// partition that somebody has locked. After one that did, statements read one partition, which their plan names, for a minute.
+// find reads and locks the records of the chains that need them, in the order of the keys, after what x has. The
+// statement would wait for any partition that somebody has locked. After one that did, statements read one partition,
+// which their plan names, for a minute.
 func (w *work) find(x *exchange, conn *pgconn.PgConn, needs func(chain) bool) error {
 	w.found = slices.Grow(w.found[:0], len(w.chains))
 	row := func(v [][]byte) error {
@@ -40,7 +41,8 @@ func (w *work) find(x *exchange, conn *pgconn.PgConn, needs func(chain) bool) er
 		}
 	}
 	if err := x.run(conn); err != nil {
-		if !apart && w.finder.rows() > 0 && x.done == len(x.steps)-1 && sqlState(err) == lockNotAvailable { // not what x had before
+		// not what x had before
+		if !apart && w.finder.rows() > 0 && x.done == len(x.steps)-1 && sqlState(err) == lockNotAvailable {
 			p.apartUntil.Store(time.Now().Add(closedFor).UnixMilli())
 		}
 		return err
@@ -74,7 +76,8 @@ func (w *work) findApart(conn *pgconn.PgConn, needs func(chain) bool, row func([
 	var x exchange
 	for _, n := range slices.Compact(partitions) {
 		firstMs, lastMs := fillFinder(w, func(c chain) bool { return needs(c) && partitionOf(w.reading(&c).TimeUnixMs) == n })
-		x.batch.ExecParams(fmt.Sprintf(w.sql.findIn, firstMs, lastMs), w.finder.encode(findTypes[:]), nil, binaryFormat, binaryFormat)
+		x.batch.ExecParams(fmt.Sprintf(w.sql.findIn, firstMs, lastMs), w.finder.encode(findTypes[:]), nil, binaryFormat,
+			binaryFormat)
 		x.steps = append(x.steps, step{row: row})
 	}
 	return x.run(conn)
@@ -98,7 +101,8 @@ func fillFinder(w *work, needs func(chain) bool) (firstMs, lastMs int64) {
 // damaged reports whether err says that something stored cannot be decoded, by this server or in PostgreSQL.
 func damaged(err error) bool {
 	state := sqlState(err)
-	return errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, errUnknownSign) || strings.HasPrefix(state, "22") || state == dataCorrupted
+	return errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, errUnknownSign) || strings.HasPrefix(state, "22") ||
+		state == dataCorrupted
 }
 
 // leaveOutUnreadable rejects the readings of w whose row, or a segment that may have them, cannot be decoded: one must
@@ -127,7 +131,8 @@ func (s *writer) leaveOutUnreadable(t *try, w *work, err error) error {
 	if len(unreadable) == 0 {
 		return t.fail(hide(err))
 	}
-	s.opt.Log.Error("stored readings cannot be decoded, and others of their times are rejected", "rejected", len(unreadable), "error", hide(err))
+	s.opt.Log.Error("stored readings cannot be decoded, and others of their times are rejected", "rejected",
+		len(unreadable), "error", hide(err))
 	w.start(s.admit(w.part, func(e *storage.Entry) storage.Outcome {
 		if unreadable[e] {
 			return storage.Unreadable
@@ -141,7 +146,8 @@ func (s *writer) leaveOutUnreadable(t *try, w *work, err error) error {
 func (s *writer) readOne(conn *pgx.Conn, r *vitals.Reading) error {
 	q, device := s.sql.reading.Load(), r.Device.String()
 	decode := func(from, where string, one func([][]byte) error) error {
-		rows, err := conn.Query(context.Background(), s.sql.of("SELECT "+from+" WHERE device = $1 AND "+where), pgx.QueryResultFormats{pgx.BinaryFormatCode}, device, r.TimeUnixMs)
+		rows, err := conn.Query(context.Background(), s.sql.of("SELECT "+from+" WHERE device = $1 AND "+where),
+			pgx.QueryResultFormats{pgx.BinaryFormatCode}, device, r.TimeUnixMs)
 		if err != nil {
 			return err
 		}

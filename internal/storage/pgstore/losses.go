@@ -28,7 +28,8 @@ func (l *Loss) extend(fromUnixMs, toUnixMs int64) *Loss {
 type LossError struct{ Loss }
 
 func (e *LossError) Error() string {
-	return fmt.Sprintf("the database has forgotten what was acknowledged from %s to %s, and no server remembers all of it", showTime(e.FromUnixMs), showTime(e.ToUnixMs))
+	return fmt.Sprintf("the database has forgotten what was acknowledged from %s to %s, and no server remembers all of it",
+		showTime(e.FromUnixMs), showTime(e.ToUnixMs))
 }
 
 // Public returns what anybody may know: when it was acknowledged.
@@ -51,8 +52,8 @@ func showTime(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format(
 // A healer is what operators decide about a database that has forgotten.
 type healer struct{ changelog }
 
-// Degraded returns a [*LossError] from the first to the last of all losses that are not confirmed, or nil if there are none. It does not
-// block.
+// Degraded returns a [*LossError] from the first to the last of all losses that are not confirmed, or nil if there are
+// none. It does not block.
 func (s *healer) Degraded() error {
 	if l := s.lost.Load(); l != nil {
 		return &LossError{*l}
@@ -60,7 +61,8 @@ func (s *healer) Degraded() error {
 	return nil
 }
 
-// Memory returns a [*MemoryError] while the directory of what is remembered cannot be written, and otherwise nil. It does not block.
+// Memory returns a [*MemoryError] while the directory of what is remembered cannot be written, and otherwise nil. It
+// does not block.
 func (s *healer) Memory() error {
 	if s.memory != nil {
 		if err := s.memory.Trouble(); err != nil {
@@ -76,7 +78,8 @@ func (s *healer) ConfirmLoss(ctx context.Context, within Loss) (all []Loss, err 
 	err = s.decide(ctx, "confirm losses", func(tx pgx.Tx) error {
 		all = nil
 		rows, err := tx.Query(context.Background(), s.sql.of(`UPDATE SCHEMA.losses SET confirmed_ms = $1
-			WHERE (confirmed_ms IS NULL OR confirmed_ms = $1) AND from_ms >= $2 AND to_ms <= $3 RETURNING from_ms, to_ms`), atMs, within.FromUnixMs, within.ToUnixMs)
+			WHERE (confirmed_ms IS NULL OR confirmed_ms = $1) AND from_ms >= $2 AND to_ms <= $3 RETURNING from_ms, to_ms`), atMs,
+			within.FromUnixMs, within.ToUnixMs)
 		if err != nil {
 			return err
 		}
@@ -87,14 +90,17 @@ func (s *healer) ConfirmLoss(ctx context.Context, within Loss) (all []Loss, err 
 	return all, err
 }
 
-// AcceptRestore says that the database was restored to an earlier state on purpose. Servers that miss something in it then forget the
-// readings and assignments that they remember, in place of sending them again. They repeat erasures in any case.
+// AcceptRestore says that the database was restored to an earlier state on purpose. Servers that miss something in it
+// then forget the readings and assignments that they remember, in place of sending them again. They repeat erasures in
+// any case.
 func (s *healer) AcceptRestore(ctx context.Context) error {
 	c := newChange(acceptedRestore, vitals.Name{}, 0, math.MaxInt64)
-	return s.decide(ctx, "accept restore", func(tx pgx.Tx) error { return errors.Join(s.insertChange(tx, c), s.events().addGap(tx)) })
+	return s.decide(ctx, "accept restore",
+		func(tx pgx.Tx) error { return errors.Join(s.insertChange(tx, c), s.events().addGap(tx)) })
 }
 
-// LastMark returns when a server has last committed a transaction with a mark, by its clock, or by the database's: see markedMs; 0 if none has.
+// LastMark returns when a server has last committed a transaction with a mark, by its clock, or by the database's: see
+// markedMs; 0 if none has.
 func (s *healer) LastMark(ctx context.Context) (unixMs int64, err error) {
 	err = s.decide(ctx, "read marks", func(tx pgx.Tx) error {
 		return tx.QueryRow(context.Background(), s.sql.of("SELECT coalesce(max(at_ms), 0) FROM SCHEMA.marks")).Scan(&unixMs)
@@ -154,7 +160,9 @@ func (r *repair) reportGone() error {
 	if lost == nil {
 		return nil
 	}
-	if err := r.step(func(tx pgx.Tx) error { return errors.Join(r.insertLoss(tx, newID(), *lost), r.raise(tx, to, untilMs)) }); err != nil {
+	if err := r.step(func(tx pgx.Tx) error {
+		return errors.Join(r.insertLoss(tx, newID(), *lost), r.raise(tx, to, untilMs))
+	}); err != nil {
 		return err
 	}
 	r.have.raise(to)
@@ -164,7 +172,8 @@ func (r *repair) reportGone() error {
 
 // insertLoss reports a loss in a transaction, or more of one that was reported with the same id.
 func (s *repairer) insertLoss(tx pgx.Tx, id int64, l Loss) error {
-	_, err := tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.losses AS l (id, from_ms, to_ms, at_ms) VALUES ($1, $2, $3, $4)
+	_, err := tx.Exec(context.Background(),
+		s.sql.of(`INSERT INTO SCHEMA.losses AS l (id, from_ms, to_ms, at_ms) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (id) DO UPDATE SET from_ms = least(l.from_ms, excluded.from_ms), to_ms = greatest(l.to_ms, excluded.to_ms), confirmed_ms = NULL`),
 		id, l.FromUnixMs, l.ToUnixMs, time.Now().UnixMilli())
 	return err

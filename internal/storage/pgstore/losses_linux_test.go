@@ -18,7 +18,9 @@ func TestConfirmLoss(t *testing.T) {
 	if err := a.Degraded(); err != nil {
 		t.Errorf("a new store is degraded: %v", err)
 	}
-	execute(t, shared, "INSERT INTO "+o.Schema+".losses VALUES (1, 1000, 2000, 9000, NULL), (2, 3000, 4000, 9000, NULL), (3, 1, 9000, 9000, 9000)")
+	execute(t, shared,
+		"INSERT INTO "+o.Schema+".losses VALUES (1, 1000, 2000, 9000, NULL), (2, 3000, 4000, 9000, NULL), (3, 1, 9000, "+
+			"9000, 9000)")
 	for _, s := range []*pgstore.Store{a, b} {
 		polltest.Until(t, "the losses are reported", func() bool { return s.Degraded() != nil })
 		lost, ok := errors.AsType[*pgstore.LossError](s.Degraded())

@@ -82,7 +82,8 @@ var settleMark = []byte("\x00generation\x00")
 
 // options returns the options for a new schema on server.
 func options(server *pgtest.Server) pgstore.Options {
-	return pgstore.Options{DSN: server.DSN(), Single: true, Schema: fmt.Sprintf("t%d_%d", os.Getpid(), schemas.Add(1)), Timeout: 20 * time.Second}
+	return pgstore.Options{DSN: server.DSN(), Single: true, Schema: fmt.Sprintf("t%d_%d", os.Getpid(), schemas.Add(1)),
+		Timeout: 20 * time.Second}
 }
 
 // open opens a store, which is closed at the end of the test.

@@ -21,7 +21,9 @@ import (
 
 // ErrForgot means that a primary lacks something that this server has acknowledged: another history was
 // promoted, or an earlier state was restored.
-var ErrForgot = errors.New("the database lacks what was acknowledged: a standby without it was promoted, an old primary was started again, or an earlier state was restored")
+var ErrForgot = errors.New(
+	"the database lacks what was acknowledged: a standby without it was promoted, an old primary was started again, or " +
+		"an earlier state was restored")
 
 // slots is the number of transactions with a mark that a server runs at once.
 const slots = writers
@@ -100,8 +102,8 @@ func (m *marks) take(t *try) (mark, error) {
 	}
 }
 
-// attempt returns the mark of the next attempt. If an earlier one reaches the database late, it must not vouch for this one: what that has stored may
-// have been erased, and stored again by this one.
+// attempt returns the mark of the next attempt. If an earlier one reaches the database late, it must not vouch for this
+// one: what that has stored may have been erased, and stored again by this one.
 func (m *marks) attempt(k mark) mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,7 +126,8 @@ func (m *marks) acknowledge(k mark, generation int64) {
 	m.generation = max(m.generation, generation)
 }
 
-// takeAll takes all slots, and waits for the transactions that have them. It reports false, and takes none, if ctx ends.
+// takeAll takes all slots, and waits for the transactions that have them. It reports false, and takes none, if ctx
+// ends.
 func (m *marks) takeAll(ctx context.Context) (taken []int, ok bool) {
 	for range slots {
 		select {
@@ -172,8 +175,8 @@ func (m *marks) known() (acked [slots]int64, generation, change int64) {
 	return m.acked, m.generation, m.lastLocked().ID
 }
 
-// marksKeptFor is how long the marks of a server stay after its last transaction, at least. The last ones stay in any case, whatever the clocks
-// were: a server whose marks are gone takes the database for forgetful.
+// marksKeptFor is how long the marks of a server stay after its last transaction, at least. The last ones stay in any
+// case, whatever the clocks were: a server whose marks are gone takes the database for forgetful.
 const (
 	marksKeptFor = 365 * 24 * time.Hour
 	marksKept    = 1000
@@ -188,17 +191,19 @@ func (m *marks) tidy(ctx context.Context, conn beginner, q *statements, now time
 		_, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = off")
 		if err == nil {
 			_, err = tx.Exec(ctx, q.of("DELETE FROM SCHEMA.marks WHERE at_ms < "+earlierMs+` - $2
-				AND at_ms < (SELECT at_ms FROM SCHEMA.marks ORDER BY at_ms DESC OFFSET $3 LIMIT 1)`), now.UnixMilli(), marksKeptFor.Milliseconds(), marksKept-1)
+				AND at_ms < (SELECT at_ms FROM SCHEMA.marks ORDER BY at_ms DESC OFFSET $3 LIMIT 1)`), now.UnixMilli(),
+				marksKeptFor.Milliseconds(), marksKept-1)
 		}
 		return err
 	})
 }
 
-// markedMs is when a mark is set: by the server's clock, parameter $4, and at most 30 days before the database's, so that tidy keeps the mark.
+// markedMs is when a mark is set: by the server's clock, parameter $4, and at most 30 days before the database's, so
+// that tidy keeps the mark.
 const markedMs = "greatest($4::bigint, (extract(epoch FROM now()) * 1000)::bigint - 2592000000)"
 
-// params returns the parameters of the statement generation, in the binary format. From freshMs on, readings were not looked up in
-// segments. The transaction is rolled back if something was removed that this server does not know.
+// params returns the parameters of the statement generation, in the binary format. From freshMs on, readings were not
+// looked up in segments. The transaction is rolled back if something was removed that this server does not know.
 func (m *marks) params(k mark, freshMs int64) [][]byte {
 	acked, generation, change := m.known()
 	int64 := func(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
@@ -213,11 +218,12 @@ func (m *marks) params(k mark, freshMs int64) [][]byte {
 	}
 }
 
-// args returns the same parameters for pgx. What removes or changes something itself is not rolled back: it is committed in another round trip, so it
-// cannot come late.
+// args returns the same parameters for pgx. What removes or changes something itself is not rolled back: it is
+// committed in another round trip, so it cannot come late.
 func (m *marks) args(k mark) []any {
 	acked, generation, change := m.known()
-	return []any{m.server, int16(k.slot), k.number, k.atMs, acked[:], generation, change, int64(math.MaxInt64), int64(math.MaxInt64)}
+	return []any{m.server, int16(k.slot), k.number, k.atMs, acked[:], generation, change, int64(math.MaxInt64),
+		int64(math.MaxInt64)}
 }
 
 // set sets the mark of a transaction of pgx, and returns the generation. The transaction must not be
@@ -229,7 +235,8 @@ func (m *marks) set(tx pgx.Tx, q *statements, k mark) (generation int64, err err
 }
 
 // queryMarks returns marks of the database, and when each was set.
-func (q *statements) queryMarks(ctx context.Context, from querier, which string, args ...any) (all, atMs numbers, err error) {
+func (q *statements) queryMarks(ctx context.Context, from querier, which string, args ...any) (all,
+	atMs numbers, err error) {
 	rows, err := from.Query(ctx, q.of("SELECT server, slot, number, at_ms FROM SCHEMA.marks "+which), args...)
 	if err != nil {
 		return nil, nil, err
@@ -237,7 +244,8 @@ func (q *statements) queryMarks(ctx context.Context, from querier, which string,
 	all, atMs = numbers{}, numbers{}
 	var k history.Mark
 	var ms int64
-	_, err = pgx.ForEachRow(rows, []any{&k.Server, &k.Slot.Slot, &k.Number, &ms}, func() error { all[k.Slot], atMs[k.Slot] = k.Number, ms; return nil })
+	_, err = pgx.ForEachRow(rows, []any{&k.Server, &k.Slot.Slot, &k.Number, &ms},
+		func() error { all[k.Slot], atMs[k.Slot] = k.Number, ms; return nil })
 	return all, atMs, err
 }
 
@@ -289,10 +297,13 @@ func (s recall) has(ctx context.Context, conn *pgconn.PgConn, marks numbers, gen
 	array := func(all []int64) []byte {
 		return []byte("{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ","), "[]") + "}")
 	}
-	result := conn.ExecParams(ctx, s.sql.of(`SELECT version >= $6::integer AND generation >= $4::bigint AND ($5::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $5::bigint)) AND NOT EXISTS (
+	result := conn.ExecParams(ctx,
+		s.sql.of(
+			`SELECT version >= $6::integer AND generation >= $4::bigint AND ($5::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $5::bigint)) AND NOT EXISTS (
 		SELECT FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS a(server, slot, number) LEFT JOIN SCHEMA.marks AS k USING (server, slot)
 		WHERE (k.number < a.number) IS NOT FALSE) FROM SCHEMA.state`),
-		[][]byte{array(servers), array(slots), array(numbers), strconv.AppendInt(nil, generation, 10), strconv.AppendInt(nil, change, 10), strconv.AppendInt(nil, schemaVersion, 10)}, nil, nil, nil).Read()
+		[][]byte{array(servers), array(slots), array(numbers), strconv.AppendInt(nil, generation, 10),
+			strconv.AppendInt(nil, change, 10), strconv.AppendInt(nil, schemaVersion, 10)}, nil, nil, nil).Read()
 	state := sqlState(result.Err)
 	switch {
 	case state == noTable || state == noSchema: // it is from before the table
@@ -307,7 +318,8 @@ func (s recall) has(ctx context.Context, conn *pgconn.PgConn, marks numbers, gen
 // checkedAt is the key of a connection's custom data for the time of the last check.
 const checkedAt = "pulsegate checked"
 
-// checkEvery is how often a connection in use is checked: it may be to a primary that was replaced, or not see all partitions.
+// checkEvery is how often a connection in use is checked: it may be to a primary that was replaced, or not see all
+// partitions.
 const checkEvery = time.Second
 
 // check checks a connection of a pool before it is used.

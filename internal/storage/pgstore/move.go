@@ -100,7 +100,8 @@ func (s *mover) Begin() error {
 	})
 }
 
-// Publish marks the store as complete, and closes it. What was moved has no events, so consumers of changes begin again.
+// Publish marks the store as complete, and closes it. What was moved has no events, so consumers of changes begin
+// again.
 func (s *Store) Publish() error {
 	if err := s.define("publish", func(tx pgx.Tx) error {
 		if err := run(tx, s.sql.of("DROP TABLE IF EXISTS SCHEMA."+unfinishedTable)); err != nil {

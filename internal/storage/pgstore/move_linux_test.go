@@ -24,7 +24,8 @@ func TestMoveExcludesNodes(t *testing.T) {
 	try(t, node.Close())
 
 	move := open(t, moving)
-	if _, err := pgstore.Open(t.Context(), o); !errors.Is(err, storage.ErrLocked) || !strings.Contains(err.Error(), "pulsegate migrate") {
+	if _, err := pgstore.Open(t.Context(), o); !errors.Is(err, storage.ErrLocked) ||
+		!strings.Contains(err.Error(), "pulsegate migrate") {
 		t.Fatalf("a node beside a move: %v", err)
 	}
 	if _, err := pgstore.Open(t.Context(), moving); !errors.Is(err, storage.ErrLocked) {
@@ -32,14 +33,16 @@ func TestMoveExcludesNodes(t *testing.T) {
 	}
 	try(t, move.Alone(t.Context()))
 	// The lock is lost with its connection.
-	execute(t, server, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'")
+	execute(t, server,
+		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'")
 	if err := move.Alone(t.Context()); err == nil {
 		t.Fatal("the lost lock is not noticed")
 	}
 	try(t, move.Close())
 	// A terminated process of PostgreSQL closes its connection before it releases its locks.
 	polltest.Until(t, "the lock is released", func() bool {
-		return queryValue[int](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'") == 0
+		return queryValue[int](t, server,
+			"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'") == 0
 	})
 	open(t, o)
 }
@@ -68,7 +71,8 @@ func TestUnfinishedMove(t *testing.T) {
 	}
 	try(t, move.Close())
 	for _, o := range []pgstore.Options{o, from} {
-		if _, err := pgstore.Open(t.Context(), o); !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), "unfinished") {
+		if _, err := pgstore.Open(t.Context(), o); !errors.Is(err, storage.ErrFormat) ||
+			!strings.Contains(err.Error(), "unfinished") {
 			t.Fatalf("an unfinished move: %v", err)
 		}
 	}
@@ -86,7 +90,8 @@ func TestMoveAddsOneGap(t *testing.T) {
 	try(t, move.Begin())
 	device := reading("d", 1, 1).Reading.Device
 	for from := range int64(5) {
-		try(t, move.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 10 * from, ToUnixMs: 10*from + 5}))
+		try(t, move.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 10 * from,
+			ToUnixMs: 10*from + 5}))
 	}
 	events := "SELECT count(*) FROM " + to.Schema + ".events"
 	before := queryValue[int](t, server, events)

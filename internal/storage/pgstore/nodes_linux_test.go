@@ -19,7 +19,8 @@ import (
 
 // lockedOut returns the number of backends of stores that wait for a lock.
 func lockedOut(t *testing.T, server *pgtest.Server) int {
-	return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event_type = 'Lock'")
+	return queryValue[int](t, server,
+		"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event_type = 'Lock'")
 }
 
 // holding begins a transaction that holds a lock on the table of readings, and returns a function
@@ -123,7 +124,8 @@ func TestStandbysRemoved(t *testing.T) {
 	}
 	polltest.Until(t, "a reading is stored", func() bool { return store() == nil })
 	setStandbys(t, primary, "")
-	polltest.Until(t, "readings are rejected: ErrNotReplicated", func() bool { return errors.Is(store(), pgstore.ErrNotReplicated) })
+	polltest.Until(t, "readings are rejected: ErrNotReplicated",
+		func() bool { return errors.Is(store(), pgstore.ErrNotReplicated) })
 	polltest.Until(t, "then before they are written", func() bool {
 		err := store()
 		if err == nil {
@@ -154,7 +156,8 @@ func TestErrorsQuoteNothing(t *testing.T) {
 // Options of pgx in the address do not change how the store talks to the server.
 func TestAddressOptions(t *testing.T) {
 	server := sharedServer(t)
-	for _, option := range []string{"default_query_exec_mode=simple_protocol", "pool_health_check_period=0s", "statement_cache_capacity=0", "target_session_attrs=standby"} {
+	for _, option := range []string{"default_query_exec_mode=simple_protocol", "pool_health_check_period=0s",
+		"statement_cache_capacity=0", "target_session_attrs=standby"} {
 		o := options(server)
 		o.DSN += "&" + option
 		s := open(t, o)
@@ -162,14 +165,15 @@ func TestAddressOptions(t *testing.T) {
 		if err := s.Append([]*storage.Entry{e}); err != nil {
 			t.Errorf("%s: %v", option, err)
 		}
-		if n, err := s.Scan(context.Background(), storage.Range{Device: e.Reading.Device, ToUnixMs: 9}, make([]storage.Record, 1)); err != nil || n != 1 {
+		if n, err := s.Scan(context.Background(), storage.Range{Device: e.Reading.Device, ToUnixMs: 9},
+			make([]storage.Record, 1)); err != nil || n != 1 {
 			t.Errorf("%s: Scan returned %d, %v", option, n, err)
 		}
 	}
 }
 
-// TestPartitionOfOther creates a partition in a session that has seen that there is none, while another session creates it: what the first one
-// knows of the catalog may be of the time before it waited.
+// TestPartitionOfOther creates a partition in a session that has seen that there is none, while another session creates
+// it: what the first one knows of the catalog may be of the time before it waited.
 func TestPartitionOfOther(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -181,8 +185,10 @@ func TestPartitionOfOther(t *testing.T) {
 	const partition = 680
 	table := o.Schema + ".readings_p680"
 	for _, sql := range []string{
-		"BEGIN", fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", pgstore.LockOf(s)), fmt.Sprintf("CREATE TABLE %s (LIKE %s.readings INCLUDING ALL)", table, o.Schema),
-		fmt.Sprintf("ALTER TABLE %s.readings ATTACH PARTITION %s FOR VALUES FROM (1762560000000) TO (1765152000000)", o.Schema, table),
+		"BEGIN", fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", pgstore.LockOf(s)),
+		fmt.Sprintf("CREATE TABLE %s (LIKE %s.readings INCLUDING ALL)", table, o.Schema),
+		fmt.Sprintf("ALTER TABLE %s.readings ATTACH PARTITION %s FOR VALUES FROM (1762560000000) TO (1765152000000)",
+			o.Schema, table),
 	} {
 		mustExecute(t, other, sql)
 	}
@@ -190,14 +196,15 @@ func TestPartitionOfOther(t *testing.T) {
 	created := make(chan error, 1)
 	go func() { created <- pgstore.CreatePartition(s, first, partition) }()
 	polltest.Until(t, "the first session waits", func() bool {
-		return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'first' AND wait_event = 'advisory'") == 1
+		return queryValue[int](t, server,
+			"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'first' AND wait_event = 'advisory'") == 1
 	})
 	mustExecute(t, other, "COMMIT")
 	try(t, <-created)
 }
 
-// TestPartitionsAtOnce creates a partition while a group that needs another one waits for that, and a removal waits for the group: nobody waits for
-// PostgreSQL to find that these wait for each other.
+// TestPartitionsAtOnce creates a partition while a group that needs another one waits for that, and a removal waits for
+// the group: nobody waits for PostgreSQL to find that these wait for each other.
 func TestPartitionsAtOnce(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -214,7 +221,8 @@ func TestPartitionsAtOnce(t *testing.T) {
 	ended := make(chan error, 3)
 	waits := func(n int) {
 		t.Helper()
-		polltest.Until(t, "sessions wait", func() bool { return queryValue[int](t, server, "SELECT count(*) FROM pg_locks WHERE NOT granted") == n })
+		polltest.Until(t, "sessions wait",
+			func() bool { return queryValue[int](t, server, "SELECT count(*) FROM pg_locks WHERE NOT granted") == n })
 	}
 	mustExecute(t, gate, patient+fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d)", pgstore.LockOf(s)))
 	mustExecute(t, creating, patient)
@@ -240,8 +248,8 @@ func TestPartitionsAtOnce(t *testing.T) {
 	try(t, <-ended, <-ended, <-ended)
 }
 
-// TestPartitionDropped drops a partition that a group needs while the group waits for the sealer, as a server does that removes old readings again
-// and again: the readings are stored in the default partition, where they are found.
+// TestPartitionDropped drops a partition that a group needs while the group waits for the sealer, as a server does that
+// removes old readings again and again: the readings are stored in the default partition, where they are found.
 func TestPartitionDropped(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -276,8 +284,8 @@ func TestPartitionDropped(t *testing.T) {
 	}
 }
 
-// A backend of PostgreSQL may not see a partition that was attached while it built its list of partitions. So connections that are older than a
-// partition are replaced: before a removal at once, otherwise after a while.
+// A backend of PostgreSQL may not see a partition that was attached while it built its list of partitions. So
+// connections that are older than a partition are replaced: before a removal at once, otherwise after a while.
 func TestPartitionAttached(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -299,20 +307,23 @@ func TestPartitionAttached(t *testing.T) {
 	pgstore.Reconnect(other)
 	reading1, writing1 := backends()
 	time.Sleep(pgstore.CheckEvery)
-	if _, now := backends(); now != writing1 { // the pool for reading may have another connection, while one is watching the server
+	// the pool for reading may have another connection, while one is watching the server
+	if _, now := backends(); now != writing1 {
 		t.Errorf("no partition was attached, and the connection %d was replaced by %d", writing1, now)
 	}
 	attach()
 	time.Sleep(pgstore.CheckEvery)
 	if r, w := backends(); r == reading1 || w == writing1 {
-		t.Errorf("a partition was attached, and the connections %d and %d are used, which were %d and %d before", r, w, reading1, writing1)
+		t.Errorf("a partition was attached, and the connections %d and %d are used, which were %d and %d before", r, w,
+			reading1, writing1)
 	}
 
 	for _, removal := range []struct {
 		name   string
 		remove func() error
 	}{
-		{"retention", func() error { _, err := other.Expire(t.Context(), monthMs+1, 1<<40); return err }}, // no whole partition
+		// no whole partition
+		{"retention", func() error { _, err := other.Expire(t.Context(), monthMs+1, 1<<40); return err }},
 		{"erasure", func() error { _, err := other.Erase(reading("d", 1, 1).Reading.Device); return err }},
 	} {
 		_, before := backends()
@@ -346,7 +357,8 @@ func TestOtherTypes(t *testing.T) {
 		return err == nil || errors.Is(err, storage.ErrCorrupt)
 	})
 	polltest.Until(t, "Scan returns ErrCorrupt", func() bool {
-		_, err := s.Scan(context.Background(), storage.Range{Device: e.Reading.Device, ToUnixMs: 9}, make([]storage.Record, 1))
+		_, err := s.Scan(context.Background(), storage.Range{Device: e.Reading.Device, ToUnixMs: 9},
+			make([]storage.Record, 1))
 		if err == nil {
 			t.Fatal("Scan succeeded")
 		}

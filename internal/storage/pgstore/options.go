@@ -72,29 +72,33 @@ type Options struct {
 	// or to reach the database. 0 means DefaultTimeout.
 	Timeout time.Duration
 
-	// SealAfter is the age, by measured time, from which on readings are moved from rows to segments, which take a tenth of the bytes.
-	// 0 means never.
+	// SealAfter is the age, by measured time, from which on readings are moved from rows to segments, which take a tenth
+	// of the bytes. 0 means never.
 	SealAfter time.Duration
 
-	// SealEvery is how often all devices are looked through for readings to be sealed. 0 means eight times SealAfter, and 8 hours at most.
+	// SealEvery is how often all devices are looked through for readings to be sealed. 0 means eight times SealAfter, and
+	// 8 hours at most.
 	SealEvery time.Duration
 
-	// SealAtLeast is the smallest number of readings of a segment, unless they have waited for a week. 0 means DefaultSealAtLeast.
+	// SealAtLeast is the smallest number of readings of a segment, unless they have waited for a week. 0 means
+	// DefaultSealAtLeast.
 	SealAtLeast int
 
 	// ChangesKeep is how long events are kept: assignments, erasures, expiries and definitions of signs. The event of an
-	// erasure has the name of its device. 0 keeps none, and makes all positions unknown whenever there would have been one.
+	// erasure has the name of its device. 0 keeps none, and makes all positions unknown whenever there would have been
+	// one.
 	ChangesKeep time.Duration
 
 	// Schema is the name of the schema. "" means DefaultSchema.
 	Schema string
 
-	// Remember is for how long the store keeps what it has acknowledged, so that it can repair a database that has forgotten it. 0 means
-	// not at all: such a database is refused. RememberBytes bounds it; 0 means DefaultRememberBytes.
+	// Remember is for how long the store keeps what it has acknowledged, so that it can repair a database that has
+	// forgotten it. 0 means not at all: such a database is refused. RememberBytes bounds it; 0 means DefaultRememberBytes.
 	Remember      time.Duration
 	RememberBytes int64
 
-	// RememberDir is a directory that also keeps it, so that it survives a restart. No other process may use it. "" means none.
+	// RememberDir is a directory that also keeps it, so that it survives a restart. No other process may use it. "" means
+	// none.
 	RememberDir string
 
 	// OnLoss is called with each loss that this server reports, in the goroutine that repairs the database. May be nil.
@@ -131,7 +135,8 @@ func (o Options) withDefaults() Options {
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
 
 // errPasswordInDSN keeps passwords out of command lines, which every user of the machine can read.
-var errPasswordInDSN = errors.New("the address of the database contains a password; put it into a file that PGPASSFILE names")
+var errPasswordInDSN = errors.New(
+	"the address of the database contains a password; put it into a file that PGPASSFILE names")
 
 // CheckDSN returns an error if dsn is not the address of a database, or contains a password.
 // The error does not quote dsn.
@@ -150,7 +155,8 @@ func parse(dsn string) (*pgxpool.Config, error) {
 		return nil, fmt.Errorf("the address of the database names a file that cannot be read: %w", file)
 	}
 	if err != nil {
-		return nil, errors.New("the address of the database is not valid; it should be like postgres://user@host1,host2/database")
+		return nil,
+			errors.New("the address of the database is not valid; it should be like postgres://user@host1,host2/database")
 	}
 	// pgx has read the password from PGPASSFILE by now; ask it about the address alone.
 	if hasPassword(dsn) {
@@ -281,7 +287,8 @@ var (
 	rootFile = newFileSetting("sslrootcert", ".postgresql", "root.crt")
 
 	fileSettings = []fileSetting{
-		rootFile, newFileSetting("sslcert", ".postgresql", "postgresql.crt"), newFileSetting("sslkey", ".postgresql", "postgresql.key"),
+		rootFile, newFileSetting("sslcert", ".postgresql", "postgresql.crt"),
+		newFileSetting("sslkey", ".postgresql", "postgresql.key"),
 		newFileSetting("passfile", ".pgpass"), newFileSetting("servicefile", ".pg_service.conf"),
 	}
 )

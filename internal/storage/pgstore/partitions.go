@@ -62,7 +62,8 @@ func (s *partitions) close(n int64, err error) error {
 			delete(s.shut, k)
 		}
 		s.shut[n] = now.Add(closedFor)
-		s.opt.Log.Error("readings of a time cannot be stored, and are rejected for a minute", "from", showTime(n*partitionMs), "to", showTime(endOf(n)), "error", hide(err))
+		s.opt.Log.Error("readings of a time cannot be stored, and are rejected for a minute", "from", showTime(n*partitionMs),
+			"to", showTime(endOf(n)), "error", hide(err))
 	}
 	return &closedError{n, err}
 }
@@ -135,7 +136,9 @@ func (s *partitions) warn(conn *pgx.Conn) error {
 	all, err := s.list(conn)
 	if len(all) >= manyPartitions {
 		s.crowded.Do(func() {
-			s.opt.Log.Warn("readings have many partitions of 30 days, which makes queries slow: --seal-after drops those that it has emptied", "partitions", len(all))
+			s.opt.Log.Warn(
+				"readings have many partitions of 30 days, which makes queries slow: --seal-after drops those that it has emptied",
+				"partitions", len(all))
 		})
 	}
 	return err
@@ -146,7 +149,8 @@ func (s *partitions) warn(conn *pgx.Conn) error {
 // those of the readings that are not old enough are among them, as clocks differ.
 func (s *partitions) own(n int64) bool {
 	now := time.Now()
-	return s.opt.SealAfter == 0 || n >= partitionOf(now.Add(-s.opt.SealAfter).UnixMilli())-1 && n <= partitionOf(now.UnixMilli())+1
+	return s.opt.SealAfter == 0 || n >= partitionOf(now.Add(-s.opt.SealAfter).UnixMilli())-1 &&
+		n <= partitionOf(now.UnixMilli())+1
 }
 
 // hold keeps others from dropping partitions, from removing devices and from raising the horizon until tx ends.
@@ -171,7 +175,9 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	after, _ := until.(time.Time)
 	own := s.own(partition) && time.Now().After(after)
 	results, err := conn.PgConn().Exec(context.Background(), s.sql.of(strings.NewReplacer(
-		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end, "WAIT_", lockTimeout, "WITHIN", s.createWithin, "OWN_", fmt.Sprint(own),
+		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST",
+		fmt.Sprint(partition*partitionMs), "END_", end, "WAIT_", lockTimeout, "WITHIN", s.createWithin, "OWN_",
+		fmt.Sprint(own),
 	).Replace(`DO $$ BEGIN
 	IF OWN_ AND to_regclass('TABLE_') IS NULL THEN
 		LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE; -- first, as in hold: others that hold it wait for this session
@@ -216,14 +222,17 @@ SELECT to_regclass('TABLE_') IS NULL`))).ReadAll()
 	}
 	switch state := sqlState(err); {
 	case state == noTable || state == noSchema:
-	case state == inUse, state == notPrepared, len(state) == 5 && strings.HasPrefix(state, "42"): // such as a missing privilege, or a partition that overlaps
+	// such as a missing privilege, or a partition that overlaps
+	case state == inUse, state == notPrepared, len(state) == 5 && strings.HasPrefix(state, "42"):
 		return s.close(partition, err)
 	}
 	return err
 }
 
-// attached is the expression of a number that changes with the set of partitions, also if one is detached and attached again.
-const attached = "(SELECT hashtextextended(coalesce(string_agg(inhrelid || ' ' || xmin, ',' ORDER BY inhrelid), ''), 0) FROM pg_inherits WHERE inhparent = to_regclass('SCHEMA.readings'))"
+// attached is the expression of a number that changes with the set of partitions, also if one is detached and attached
+// again.
+const attached = "(SELECT hashtextextended(coalesce(string_agg(inhrelid || ' ' || xmin, ',' ORDER BY inhrelid), ''), " +
+	"0) FROM pg_inherits WHERE inhparent = to_regclass('SCHEMA.readings'))"
 
 // seenPartitions is the key of a connection's custom data for that number when the connection was made.
 const seenPartitions = "pulsegate partitions"
@@ -231,12 +240,14 @@ const seenPartitions = "pulsegate partitions"
 // errUnseen means that a connection is older than a partition, or was made before one was dropped.
 var errUnseen = errors.New("the connection may not see all partitions")
 
-// sees returns errUnseen if the connection c, which conn uses, may not see all partitions. Then both pools replace their connections.
+// sees returns errUnseen if the connection c, which conn uses, may not see all partitions. Then both pools replace
+// their connections.
 //
-// ATTACH PARTITION does not block those who read or write other partitions. A backend of PostgreSQL 15 that is building its list of partitions at that
-// moment may process the message that the list has changed before it caches the old one, and then uses that until partitions change again. Backends
-// that start later are not affected. So connections in use are checked every second, and the last transaction of a removal
-// checks its own while nothing can be attached. A connection that stores readings gets the error noPartition.
+// ATTACH PARTITION does not block those who read or write other partitions. A backend of PostgreSQL 15 that is building
+// its list of partitions at that moment may process the message that the list has changed before it caches the old one,
+// and then uses that until partitions change again. Backends that start later are not affected. So connections in use
+// are checked every second, and the last transaction of a removal checks its own while nothing can be attached. A
+// connection that stores readings gets the error noPartition.
 func (s *database) sees(ctx context.Context, conn querier, c *pgconn.PgConn) error {
 	var now int64
 	err := conn.QueryRow(ctx, s.sql.of("SELECT "+attached), pgx.QueryExecModeExec).Scan(&now)
@@ -250,7 +261,8 @@ func (s *database) sees(ctx context.Context, conn querier, c *pgconn.PgConn) err
 
 // list returns the numbers of the partitions, in order.
 func (s *partitions) list(conn *pgx.Conn) ([]int64, error) {
-	rows, err := conn.Query(context.Background(), strings.ReplaceAll(`SELECT substr(c.relname, 1 + length('PREFIX'))::bigint AS number FROM pg_inherits AS i
+	rows, err := conn.Query(context.Background(),
+		strings.ReplaceAll(`SELECT substr(c.relname, 1 + length('PREFIX'))::bigint AS number FROM pg_inherits AS i
 		JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass AND c.relname ~ '^PREFIX[0-9]{1,18}$' ORDER BY number`, "PREFIX", partitionPrefix), s.opt.Schema+".readings")
 	if err != nil {
 		return nil, err
@@ -262,8 +274,10 @@ func (s *partitions) list(conn *pgx.Conn) ([]int64, error) {
 var errUnannounced = errors.New("the event of the expiry comes first")
 
 // drop drops a partition with at most atMost readings, and returns their number and
-// devices. If it has any, and they were not announced, it returns errUnannounced. It leaves a partition alone that is in use for long.
-func (s *partitions) drop(conn *pgx.Conn, n, atMost int64, announced bool) (readings int64, devices []string, err error) {
+// devices. If it has any, and they were not announced, it returns errUnannounced. It leaves a partition alone that is
+// in use for long.
+func (s *partitions) drop(conn *pgx.Conn, n, atMost int64, announced bool) (readings int64,
+	devices []string, err error) {
 	ctx := context.Background()
 	table := fmt.Sprintf("%s.%s%d", s.opt.Schema, partitionPrefix, n)
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -273,7 +287,8 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64, announced bool) (read
 		}
 		var sealed bool
 		if err := tx.QueryRow(ctx, s.sql.of(`SELECT EXISTS (SELECT FROM SCHEMA.devices AS d CROSS JOIN LATERAL
-			(SELECT FROM SCHEMA.segments AS s WHERE s.device = d.device AND s.first_ms < $1 LIMIT 1) AS s)`), endOf(n)).Scan(&sealed); err != nil {
+			(SELECT FROM SCHEMA.segments AS s WHERE s.device = d.device AND s.first_ms < $1 LIMIT 1) AS s)`),
+			endOf(n)).Scan(&sealed); err != nil {
 			return err
 		}
 		if sealed {
@@ -282,7 +297,8 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64, announced bool) (read
 		if err := s.sql.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT $1) AS r", table), max(atMost, 0)+1).Scan(&readings); err != nil {
+		if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT $1) AS r", table),
+			max(atMost, 0)+1).Scan(&readings); err != nil {
 			return err
 		}
 		switch {
@@ -301,7 +317,8 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64, announced bool) (read
 		_, err = tx.Exec(ctx, "DROP TABLE "+table)
 		return err
 	})
-	if state := sqlState(err); state == lockNotAvailable || state == noTable || errors.Is(err, errKept) { // another node has dropped it
+	// another node has dropped it
+	if state := sqlState(err); state == lockNotAvailable || state == noTable || errors.Is(err, errKept) {
 		return 0, nil, nil
 	}
 	if errors.Is(err, errUnannounced) {
@@ -338,7 +355,8 @@ func (s *partitions) retire(ctx context.Context, conn *pgx.Conn, beforeMs int64)
 	}
 	var bytes int64
 	table := s.opt.Schema + ".readings_default"
-	if err := conn.QueryRow(ctx, "SELECT pg_total_relation_size($1::text::regclass)", table).Scan(&bytes); err != nil || bytes < defaultBytes {
+	if err := conn.QueryRow(ctx, "SELECT pg_total_relation_size($1::text::regclass)", table).Scan(&bytes); err != nil ||
+		bytes < defaultBytes {
 		return err
 	}
 	_, err = s.empty(ctx, conn, table, "TRUNCATE "+table)
@@ -373,18 +391,23 @@ func (s *partitions) empty(ctx context.Context, conn *pgx.Conn, table, statement
 				return err
 			}
 			givenUp = true
-			if _, err := tx.Exec(ctx, s.sql.of("SET LOCAL lock_timeout = '300ms'; LOCK TABLE ONLY SCHEMA.readings IN ACCESS EXCLUSIVE MODE")); err != nil {
+			if _, err := tx.Exec(ctx,
+				s.sql.of("SET LOCAL lock_timeout = '300ms'; LOCK TABLE ONLY SCHEMA.readings IN ACCESS EXCLUSIVE MODE")); err !=
+				nil {
 				return err
 			}
 			givenUp = false
-			if _, err := tx.Exec(ctx, "LOCK TABLE ONLY "+table+" IN ACCESS EXCLUSIVE MODE; SET LOCAL statement_timeout = '500ms'"); err != nil {
+			if _, err := tx.Exec(ctx,
+				"LOCK TABLE ONLY "+table+" IN ACCESS EXCLUSIVE MODE; SET LOCAL statement_timeout = '500ms'"); err != nil {
 				return err
 			}
 			if err := few(tx); err != nil {
 				return err
 			}
 			// Consumers of logical decoding see a delete and an insert of what moves.
-			_, err := tx.Exec(ctx, s.sql.of(strings.NewReplacer("TABLE_", table, "EMPTY_", statement).Replace(`DO $$ DECLARE kept SCHEMA.readings[]; places tid[]; BEGIN
+			_, err := tx.Exec(ctx,
+				s.sql.of(strings.NewReplacer("TABLE_", table, "EMPTY_", statement).
+					Replace(`DO $$ DECLARE kept SCHEMA.readings[]; places tid[]; BEGIN
 	SELECT array_agg(r::SCHEMA.readings), array_agg(ctid) INTO kept, places FROM TABLE_ AS r;
 	DELETE FROM TABLE_ WHERE ctid = ANY(places);
 	EMPTY_;

@@ -42,7 +42,10 @@ func TestQuorum(t *testing.T) {
 		ms++
 		fresh, again := reading("d", ms, 1), reading("d", 1, 1)
 		doneFresh, doneAgain := appendLater(s, fresh), appendLater(s, again)
-		polltest.Until(t, "both commits wait", func() bool { return len(doneFresh)+len(doneAgain) > 0 || waiting(t, primary) == 2 })
+		polltest.Until(t, "both commits wait", func() bool {
+			return len(doneFresh)+len(doneAgain) > 0 ||
+				waiting(t, primary) == 2
+		})
 		mustNotEnd(t, doneFresh)
 		mustNotEnd(t, doneAgain)
 

@@ -79,7 +79,8 @@ func (s *reader) readingAll(ctx context.Context, query func(context.Context) err
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, storage.ErrCorrupt), errors.Is(err, storage.ErrRemoved), fateOf(err) == rejected, time.Now().After(deadline):
+		case errors.Is(err, storage.ErrCorrupt), errors.Is(err, storage.ErrRemoved), fateOf(err) == rejected,
+			time.Now().After(deadline):
 			return hide(err)
 		case sqlState(err) == lockNotAvailable:
 			if err := s.locked(ctx); errors.Is(err, storage.ErrUnavailable) {
@@ -94,11 +95,12 @@ func (s *reader) readingAll(ctx context.Context, query func(context.Context) err
 	}
 }
 
-// locked returns storage.ErrUnavailable if somebody other than a server has locked a table, or waits for the lock. Without
-// a partition, its readings would look absent. Servers lock tables only briefly.
+// locked returns storage.ErrUnavailable if somebody other than a server has locked a table, or waits for the lock.
+// Without a partition, its readings would look absent. Servers lock tables only briefly.
 func (s *reader) locked(ctx context.Context) error {
 	var tables *string
-	err := s.read.QueryRow(ctx, `SELECT string_agg(DISTINCT c.relname, ', ') FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
+	err := s.read.QueryRow(ctx,
+		`SELECT string_agg(DISTINCT c.relname, ', ') FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
 		JOIN pg_stat_activity AS a ON a.pid = l.pid WHERE l.mode = 'AccessExclusiveLock' AND c.relkind IN ('r', 'p')
 		AND c.relnamespace = to_regnamespace($1) AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND a.application_name IS DISTINCT FROM $2`, s.opt.Schema, applicationName).Scan(&tables)
@@ -121,12 +123,14 @@ func (w *search) add(at int32, device string, sign int32, fromMs int64) {
 	if len(w.at) == 0 || fromMs < w.least {
 		w.least = fromMs
 	}
-	w.at, w.devices, w.signs, w.fromMs = append(w.at, at), append(w.devices, device), append(w.signs, sign), append(w.fromMs, fromMs)
+	w.at, w.devices, w.signs, w.fromMs = append(w.at, at), append(w.devices, device), append(w.signs, sign),
+		append(w.fromMs, fromMs)
 }
 
 // summaries returns the devices that a query of q finds. Those without readings have a NewestUnixMs
 // of -1.
-func (s *reader) summaries(ctx context.Context, q *readStatements, sql string, args ...any) (all []storage.Device, err error) {
+func (s *reader) summaries(ctx context.Context, q *readStatements, sql string, args ...any) (all []storage.Device,
+	err error) {
 	err = pgx.BeginTxFunc(ctx, s.read, pgx.TxOptions{BeginQuery: s.sql.begin}, func(tx pgx.Tx) error { // one snapshot
 		all = nil
 		rows, err := tx.Query(ctx, sql, args...)
@@ -164,8 +168,8 @@ func (s *reader) summaries(ctx context.Context, q *readStatements, sql string, a
 			if err := w.run(ctx, tx, q, all); err != nil {
 				return err
 			}
-			// A hint is the time of a reading with the sign, so the latest one is not before it. If there is none from there on, that reading was
-			// removed, and all are searched.
+			// A hint is the time of a reading with the sign, so the latest one is not before it. If there is none from there on,
+			// that reading was removed, and all are searched.
 			var rest search
 			for i, at := range w.at {
 				if sg := vitals.Sign(w.signs[i]); w.fromMs[i] > 0 && !all[at].Latest[sg].Known {
@@ -274,9 +278,10 @@ func (s *reader) Scan(ctx context.Context, r storage.Range, dst []storage.Record
 	return n, nil
 }
 
-// scan fills dst with records from rows and from segments, which together have more times as many readings. It reports whether these
-// were enough: they may not be if times of segments overlap.
-func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record, more int) (n int, whole bool, err error) {
+// scan fills dst with records from rows and from segments, which together have more times as many readings. It reports
+// whether these were enough: they may not be if times of segments overlap.
+func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record, more int) (n int,
+	whole bool, err error) {
 	return s.scanIn(ctx, s.read, true, r, dst, more)
 }
 
@@ -286,7 +291,8 @@ type sender interface {
 }
 
 // scanIn is scan with a connection. If alone is not set, it is in a transaction, which has the table.
-func (s *reader) scanIn(ctx context.Context, conn sender, alone bool, r storage.Range, dst []storage.Record, more int) (n int, whole bool, err error) {
+func (s *reader) scanIn(ctx context.Context, conn sender, alone bool, r storage.Range, dst []storage.Record,
+	more int) (n int, whole bool, err error) {
 	most := more * (16 + len(dst)/64) // segments
 	q := s.sql.reading.Load()
 	sql, segments, boundMs := q.scan, q.segments, max(r.FromUnixMs, 0)-maxSpanMs
@@ -404,7 +410,8 @@ func (s *reader) EstimateReadings(ctx context.Context) (int64, error) {
 
 // CountReadings counts the stored readings. It reads all of the table.
 func (s *reader) CountReadings(ctx context.Context) (int64, error) {
-	return only(s.numbers(ctx, "count readings", s.sql.of("SELECT (SELECT count(*) FROM SCHEMA.readings) + (SELECT coalesce(sum(n), 0) FROM SCHEMA.segments)")))
+	return only(s.numbers(ctx, "count readings",
+		s.sql.of("SELECT (SELECT count(*) FROM SCHEMA.readings) + (SELECT coalesce(sum(n), 0) FROM SCHEMA.segments)")))
 }
 
 // numbers runs a query for numbers, which may take long.

@@ -26,10 +26,11 @@ type registry struct {
 
 // A known is a device that is registered.
 type known struct {
-	signs    uint32  // that its row has, or more than these
-	newestMs int64   // newest time of any reading that this node has sent; 0 means none
-	latestMs []int64 // newest times with each of signs, in the order of their numbers, that this node has stored; 0 means none
-	stored   uint8   // readings since the last hint
+	signs    uint32 // that its row has, or more than these
+	newestMs int64  // newest time of any reading that this node has sent; 0 means none
+	// newest times with each of signs, in the order of their numbers, that this node has stored; 0 means none
+	latestMs []int64
+	stored   uint8 // readings since the last hint
 }
 
 // latest returns the place of a sign in latestMs; nil if signs lacks it.
@@ -220,7 +221,9 @@ func (s *writer) register(conn beginner, wanted []registration, limited bool) er
 		if err != nil || len(names) == 0 {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.devices AS d (device, signs) SELECT * FROM unnest($1::text[], $2::integer[]) AS u(device, signs)
+		if _, err := tx.Exec(ctx,
+			s.sql.of(
+				`INSERT INTO SCHEMA.devices AS d (device, signs) SELECT * FROM unnest($1::text[], $2::integer[]) AS u(device, signs)
 			ON CONFLICT (device) DO UPDATE SET signs = d.signs | excluded.signs`), names, signs); err != nil {
 			return err
 		}
@@ -243,7 +246,8 @@ type beginner interface {
 
 // unregistered returns the devices that are to be written, by name, with their signs, and the number
 // of new ones among them. It sets which of wanted are denied.
-func (s *writer) unregistered(ctx context.Context, q querier, lock string, wanted []registration, limited bool) (names []string, signs []int32, added int64, err error) {
+func (s *writer) unregistered(ctx context.Context, q querier, lock string, wanted []registration,
+	limited bool) (names []string, signs []int32, added int64, err error) {
 	var count int64
 	if err := q.QueryRow(ctx, s.sql.of("SELECT devices FROM SCHEMA.state"+lock)).Scan(&count); err != nil {
 		return nil, nil, 0, err
@@ -291,8 +295,8 @@ func (s *writer) unregistered(ctx context.Context, q querier, lock string, wante
 	return names, signs, added, nil
 }
 
-// settlesFor is how long a node expects no reading to be new after one was not: each such error costs an attempt, and is a line in
-// PostgreSQL's log. Tests shorten it before they open stores.
+// settlesFor is how long a node expects no reading to be new after one was not: each such error costs an attempt, and
+// is a line in PostgreSQL's log. Tests shorten it before they open stores.
 var settlesFor = time.Minute
 
 // collided notes that a reading that was expected to be new was found stored.

@@ -39,7 +39,8 @@ func TestRegistryGenerations(t *testing.T) {
 
 // What a server sends as its SQLSTATE becomes a label only if it is one.
 func TestStateLabel(t *testing.T) {
-	for code, want := range map[string]string{"40001": "40001", "XX000": "XX000", "\xff\xfe": otherState, "d-7 at 9": otherState, "": otherState} {
+	for code, want := range map[string]string{"40001": "40001", "XX000": "XX000", "\xff\xfe": otherState,
+		"d-7 at 9": otherState, "": otherState} {
 		if got := sqlState(&pgconn.PgError{Code: code}); got != want {
 			t.Errorf("sqlState of %q is %q, want %q", code, got, want)
 		}

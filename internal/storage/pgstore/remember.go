@@ -12,8 +12,8 @@ import (
 // A keeper adds what this server acknowledges to its memory.
 type keeper struct{ *database }
 
-// keep adds a transaction, which has accepted readings, or assignments, of which more may follow. It must be called once for a transaction,
-// after the commit, before the slot of the mark is released, and before any client is answered.
+// keep adds a transaction, which has accepted readings, or assignments, of which more may follow. It must be called
+// once for a transaction, after the commit, before the slot of the mark is released, and before any client is answered.
 func (s keeper) keep(e history.Entry, k mark, accepted []*storage.Entry, more ...history.Entry) {
 	if s.memory == nil {
 		return
@@ -72,7 +72,8 @@ func (s keeper) resume() error {
 	return nil
 }
 
-// clockSkewMs is the greatest difference of the clocks of two servers, in ms. It matters only for what different histories have.
+// clockSkewMs is the greatest difference of the clocks of two servers, in ms. It matters only for what different
+// histories have.
 const clockSkewMs = 60_000
 
 // matches reports whether c removes readings of a device and time.
@@ -91,8 +92,8 @@ func (c *change) matchesAssignment(a *storage.Assignment) bool {
 	return c.Device == a.Device && (c.Kind == erasedDevice || c.Kind == erasedAssignment && c.FromMs == a.FromUnixMs)
 }
 
-// removes reports whether c has removed what it matches of an entry. In doubt it has, and was perhaps made before that was acknowledged: see
-// docs/adr/0026-repair.md, "Decision: changes".
+// removes reports whether c has removed what it matches of an entry. In doubt it has, and was perhaps made before that
+// was acknowledged: see docs/adr/0026-repair.md, "Decision: changes".
 func (c *change) removes(e *history.Entry, receivedUnixMs int64) (removed, doubtful bool) {
 	switch {
 	case c.Epoch < e.Epoch || c.Epoch == e.Epoch && e.Generation >= c.Learned:
@@ -157,7 +158,8 @@ func (s changelog) removals() (removals, error) {
 // of returns the erasure of an assignment that c, an erasedAbsent, asks for.
 func (c change) of(a *storage.Assignment) (erased change, ok bool) {
 	ok = a.Subject == c.Subject && (c.Device == (vitals.Name{}) || c.Device == a.Device && c.FromMs == a.FromUnixMs)
-	c.Kind, c.Device, c.FromMs, c.ToMs, c.open = erasedAssignment, a.Device, a.FromUnixMs, a.ToUnixMs-1, a.ToUnixMs == storage.OpenEnd
+	c.Kind, c.Device, c.FromMs, c.ToMs, c.open = erasedAssignment, a.Device, a.FromUnixMs, a.ToUnixMs-1,
+		a.ToUnixMs == storage.OpenEnd
 	return c, ok
 }
 
@@ -190,8 +192,9 @@ func (c *change) erasure() *storage.Erasure {
 // ofGateway reports whether c is an erasure of a gateway's values.
 func (c *change) ofGateway() bool { return c.Kind == erasedValues && !c.Gateway.IsZero() }
 
-// undecided reports whether a server cannot know which readings c, an erasure of a gateway's values, has selected: another
-// server may have acknowledged a part of them. Such an erasure is not repeated, because it could remove what had stayed.
+// undecided reports whether a server cannot know which readings c, an erasure of a gateway's values, has selected:
+// another server may have acknowledged a part of them. Such an erasure is not repeated, because it could remove what
+// had stayed.
 func (c *change) undecided(server int64) bool {
 	if !c.ofGateway() {
 		return false
@@ -250,8 +253,8 @@ func (h *heard) make(all []*change, n int, r *vitals.Reading) {
 	}
 }
 
-// decide sets the times of the readings that erasures of a gateway's values have selected and kept, as far as this server
-// remembers: it makes the changes of their devices again, in their order, on what came between them.
+// decide sets the times of the readings that erasures of a gateway's values have selected and kept, as far as this
+// server remembers: it makes the changes of their devices again, in their order, on what came between them.
 func (s changelog) decide(all []change) error {
 	byDevice := map[vitals.Name][]*change{}
 	for i := range all {
@@ -334,7 +337,8 @@ func (r removals) assignment(e *history.Entry) (removed, doubtful bool) {
 	return r.any(&a.Device, e, e.UnixMs, func(c *change) bool { return c.matchesAssignment(a) })
 }
 
-func (r removals) any(device *vitals.Name, e *history.Entry, receivedUnixMs int64, matches func(*change) bool) (removed, doubtful bool) {
+func (r removals) any(device *vitals.Name, e *history.Entry, receivedUnixMs int64, matches func(*change) bool) (removed,
+	doubtful bool) {
 	for _, some := range [][]change{r[*device], r[vitals.Name{}]} {
 		for i := range some {
 			if !matches(&some[i]) {

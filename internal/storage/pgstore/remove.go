@@ -58,7 +58,8 @@ func (s *remover) EraseAssignment(a storage.Assignment) (storage.Erasure, error)
 
 // EraseAssignmentRecorded is [Store.EraseAssignment] for a caller that keeps a record, as
 // [Store.EraseRecorded] is for one of devices.
-func (s *remover) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
+func (s *remover) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure,
+	error) {
 	e, err := s.eraseAssignment(a, record)
 	if errors.Is(err, storage.ErrNotAssigned) {
 		if failed := (changelog{s.database}).recordAbsent(erasedAbsent, &a); failed != nil {
@@ -72,7 +73,9 @@ func (s *remover) EraseAssignmentRecorded(a storage.Assignment, record func(stor
 func (s *remover) eraseAssignment(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
 	e := storage.Erasure{Device: a.Device}
 	err := s.erase(&e, record, func(conn *pgx.Conn) error {
-		err := conn.QueryRow(context.Background(), s.sql.of("SELECT subject, from_ms, to_ms FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2 AND subject = $3"),
+		err := conn.QueryRow(context.Background(),
+			s.sql.of(
+				"SELECT subject, from_ms, to_ms FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2 AND subject = $3"),
 			a.Device.String(), a.FromUnixMs, string(a.Subject)).Scan(&e.Subject, &e.FromUnixMs, &e.ToUnixMs)
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = storage.ErrNotAssigned
@@ -125,8 +128,10 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 					return err
 				}
 				// Scans that see that some are gone, and others not, must not look complete: TestConformance/remove/during_scans.
-				if _, err = tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.erasing VALUES ($1, $2, $3, clock_timestamp())
-					ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, at = excluded.at`), name, fromMs, toMs); err == nil {
+				if _, err = tx.Exec(context.Background(),
+					s.sql.of(`INSERT INTO SCHEMA.erasing VALUES ($1, $2, $3, clock_timestamp())
+					ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, at = excluded.at`), name, fromMs,
+					toMs); err == nil {
 					if ofSome(e) {
 						deleted, afterMs, err = removeSomeValues(tx, s.sql, e, nextMs, toMs)
 					} else {
@@ -183,7 +188,8 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 // ownsRange returns errStale unless the assignment of an erasure is still there, with its end. If it is, it stays so
 // until tx ends: what tx has removed was no other's.
 func (q *statements) ownsRange(tx pgx.Tx, e *storage.Erasure) error {
-	tag, err := tx.Exec(context.Background(), q.of("SELECT FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2 AND subject = $3 AND to_ms = $4 FOR SHARE"),
+	tag, err := tx.Exec(context.Background(),
+		q.of("SELECT FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2 AND subject = $3 AND to_ms = $4 FOR SHARE"),
 		e.Device.String(), e.FromUnixMs, string(e.Subject), e.ToUnixMs)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = errStale
@@ -191,9 +197,10 @@ func (q *statements) ownsRange(tx pgx.Tx, e *storage.Erasure) error {
 	return err
 }
 
-// removeSome removes readings of a device from one time to another, inclusive, that were received until a time: whole segments, and a chunk of rows. It
-// returns the numbers of both.
-func (q *statements) removeSome(tx pgx.Tx, device string, fromMs, toMs, untilMs int64) (deleted, sealed int64, err error) {
+// removeSome removes readings of a device from one time to another, inclusive, that were received until a time: whole
+// segments, and a chunk of rows. It returns the numbers of both.
+func (q *statements) removeSome(tx pgx.Tx, device string, fromMs, toMs, untilMs int64) (deleted,
+	sealed int64, err error) {
 	if sealed, err = q.removeSegments(tx, device, fromMs, toMs, untilMs); err != nil {
 		return 0, 0, err
 	}
@@ -236,9 +243,10 @@ func rangeOf(e *storage.Erasure) (firstMs, lastMs int64) {
 }
 
 // forgetDevices deletes the rows of devices that have no readings, while no group is being stored.
-// If erased is not nil, it deletes what that says before, inserts its change c, and sets the mark k. It returns the numbers of readings
-// and of devices, and the generation.
-func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure, c *change, k mark) (readings, devices, generation int64, err error) {
+// If erased is not nil, it deletes what that says before, inserts its change c, and sets the mark k. It returns the
+// numbers of readings and of devices, and the generation.
+func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure, c *change, k mark) (readings,
+	devices, generation int64, err error) {
 	ctx := context.Background()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if err := s.sql.meetSealer(tx); err != nil { // before other locks, as in groups
@@ -295,8 +303,8 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 	return readings, devices, generation, err
 }
 
-// deleteEmpty deletes the rows of devices that have no readings. No group is being stored, and tx is the only one that changes the number
-// of devices.
+// deleteEmpty deletes the rows of devices that have no readings. No group is being stored, and tx is the only one that
+// changes the number of devices.
 func (s *remover) deleteEmpty(tx pgx.Tx, names []string) (devices int64, err error) {
 	ctx := context.Background()
 	tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.devices AS d WHERE device = ANY($1)
@@ -327,7 +335,10 @@ func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (readings int64, g
 	if e.Subject != "" {
 		// The end may have been set again.
 		all, err := s.subjects.lockAssignments(tx, &e.Device)
-		i := slices.IndexFunc(all, func(a storage.Assignment) bool { return a.FromUnixMs == e.FromUnixMs && a.Subject == e.Subject })
+		i := slices.IndexFunc(all, func(a storage.Assignment) bool {
+			return a.FromUnixMs == e.FromUnixMs &&
+				a.Subject == e.Subject
+		})
 		if err != nil || i < 0 {
 			return 0, true, err
 		}
@@ -360,7 +371,8 @@ func removeRange(tx pgx.Tx, q *statements, e *storage.Erasure) (readings int64, 
 	if err != nil {
 		return 0, err
 	}
-	tag, err := tx.Exec(ctx, q.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3"), name, fromMs, toMs)
+	tag, err := tx.Exec(ctx, q.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3"),
+		name, fromMs, toMs)
 	return sealed + tag.RowsAffected(), err
 }
 
@@ -432,8 +444,9 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 	return err
 }
 
-// removalsEveryMs is the least difference of the bounds of two changes that record removals of old readings, in ms: each makes all servers
-// register their devices again. A repair puts back what lies between a recorded bound and the one of the last run, which the next run removes again.
+// removalsEveryMs is the least difference of the bounds of two changes that record removals of old readings, in ms:
+// each makes all servers register their devices again. A repair puts back what lies between a recorded bound and the
+// one of the last run, which the next run removes again.
 const removalsEveryMs = 24 * 60 * 60 * 1000
 
 // recordRemoval records that old readings were removed, so that repairs do not put them back.
@@ -461,7 +474,8 @@ func (s *remover) forgetAllEmpty(ctx context.Context, x *storage.Expiry) error {
 	for after := ""; ; {
 		var page []string
 		if err := s.try().run(func(conn *pgx.Conn) error {
-			rows, err := conn.Query(context.Background(), s.sql.of("SELECT device FROM SCHEMA.devices WHERE device > $1 ORDER BY device LIMIT $2"), after, sweptDevices)
+			rows, err := conn.Query(context.Background(),
+				s.sql.of("SELECT device FROM SCHEMA.devices WHERE device > $1 ORDER BY device LIMIT $2"), after, sweptDevices)
 			if err == nil {
 				page, err = pgx.CollectRows(rows, pgx.RowTo[string])
 			}
@@ -507,7 +521,8 @@ func (s *remover) forgetEmpty(ctx context.Context, devices []string, x *storage.
 }
 
 // dropPartitions drops the oldest partitions whose readings are all due.
-func (s *remover) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry, touched *[]string, announced *bool) error {
+func (s *remover) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry, touched *[]string,
+	announced *bool) error {
 	var numbers []int64
 	if err := s.try().run(func(conn *pgx.Conn) (err error) {
 		numbers, err = s.partitions.list(conn)

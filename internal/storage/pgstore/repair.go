@@ -22,10 +22,12 @@ type repairer struct {
 
 	debts map[int64]*debt // by partition
 
-	others  numbers // marks of other runs of the memory's directory; nil before they are read, and after a repair, which may raise them
-	begunMs int64   // when they were read first, or the log has named one of them
+	// marks of other runs of the memory's directory; nil before they are read, and after a repair, which may raise them
+	others  numbers
+	begunMs int64 // when they were read first, or the log has named one of them
 
-	unknown *Loss // when later runs of the memory's directory may have acknowledged what it lacks; nil means that it is of the last run
+	// when later runs of the memory's directory may have acknowledged what it lacks; nil means that it is of the last run
+	unknown *Loss
 }
 
 // A RepairError means that the store puts back what the database has forgotten, and acknowledges nothing yet.
@@ -46,7 +48,8 @@ func (e *RepairError) Public() string {
 // repairAfter is the number of probes, one a second, after which a database is repaired if no host has everything.
 const repairAfter = 3
 
-// run repairs the database, and reports whether it could. Nothing is acknowledged meanwhile, so every entry of the memory is complete.
+// run repairs the database, and reports whether it could. Nothing is acknowledged meanwhile, so every entry of the
+// memory is complete.
 func (s *repairer) run(ctx context.Context) (repaired bool) {
 	s.repairing.Store(&RepairError{})
 	defer s.repairing.Store(nil)
@@ -93,7 +96,8 @@ func (s *repairer) repair(ctx context.Context, begins bool, validate pgconn.Vali
 		_ = conn.Close(context.Background())
 	}()
 	r := &repair{repairer: s, conn: conn, begins: begins}
-	for _, step := range []func() error{r.prepare, r.look, r.announce, r.repeatChanges, r.learn, r.reportGone, r.send, r.finish} {
+	for _, step := range []func() error{r.prepare, r.look, r.announce, r.repeatChanges, r.learn, r.reportGone,
+		r.send, r.finish} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -118,7 +122,8 @@ func (n numbers) exceed(other numbers) bool {
 	return false
 }
 
-// A repair is one attempt of a repair. Each of its transactions compares the database with what the one before has left.
+// A repair is one attempt of a repair. Each of its transactions compares the database with what the one before has
+// left.
 type repair struct {
 	*repairer
 	conn *pgx.Conn
@@ -126,14 +131,16 @@ type repair struct {
 	begins bool // it begins a run
 	needed bool // the database lacks something
 
-	have, atMs numbers                           // the marks of this server, and of earlier runs, and when they were set, as of the last step
+	// the marks of this server, and of earlier runs, and when they were set, as of the last step
+	have, atMs numbers
 	ends       map[storage.AssignmentKey][]int64 // of assignments, as far as they were put back
 	generation int64
 	change     int64 // id of one that is there; 0 means none is known
 }
 
 // errPrimaryChanged means that the repair must begin again.
-var errPrimaryChanged = errors.New("the primary was replaced, something was removed, or a transaction that was given up has ended")
+var errPrimaryChanged = errors.New(
+	"the primary was replaced, something was removed, or a transaction that was given up has ended")
 
 // prepare creates the schema, or the columns of signs, which an earlier state may lack.
 func (r *repair) prepare() error {
@@ -192,7 +199,8 @@ func (r *repair) announce() error {
 	return nil
 }
 
-// step runs a transaction, if the primary has what the step before left, and no server has repaired it in our name since.
+// step runs a transaction, if the primary has what the step before left, and no server has repaired it in our name
+// since.
 func (r *repair) step(do func(pgx.Tx) error) error {
 	c := r.conn.PgConn()
 	overdue := time.AfterFunc(r.opt.Timeout, func() { _ = c.Conn().Close() })
@@ -217,7 +225,8 @@ func (r *repair) compare(tx pgx.Tx) error {
 	var generation int64
 	var standbys, known bool
 	if err := tx.QueryRow(ctx, r.sql.of(`SELECT generation, current_setting('synchronous_standby_names') <> '',
-		$1::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes WHERE id = $1) FROM SCHEMA.state`), r.change).Scan(&generation, &standbys, &known); err != nil {
+		$1::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes WHERE id = $1) FROM SCHEMA.state`), r.change).Scan(&generation,
+		&standbys, &known); err != nil {
 		return err
 	}
 	if !standbys && !r.opt.Single {
@@ -238,7 +247,8 @@ func (r *repair) compare(tx pgx.Tx) error {
 	return nil
 }
 
-// raise sets marks. What they vouch for is in the same transaction, or committed. What follows them was not acknowledged before atMs.
+// raise sets marks. What they vouch for is in the same transaction, or committed. What follows them was not
+// acknowledged before atMs.
 func (r *repair) raise(tx pgx.Tx, to numbers, atMs int64) error {
 	var servers, all []int64
 	var slots []int16
@@ -247,7 +257,8 @@ func (r *repair) raise(tx pgx.Tx, to numbers, atMs int64) error {
 	}
 	_, err := tx.Exec(context.Background(), r.sql.of(`INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms)
 		SELECT server, slot, number, `+markedMs+` FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS u(server, slot, number)
-		ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms`), servers, slots, all, atMs)
+		ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms`),
+		servers, slots, all, atMs)
 	return err
 }
 

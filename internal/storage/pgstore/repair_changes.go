@@ -65,8 +65,9 @@ func repeatAbsent(r *repair, c *change) error {
 	return err
 }
 
-// repeat makes a change again. A repeated erasure removes what was received before it, by the clocks of servers. What was received after it,
-// or at the same time, may have been acknowledged after it. Old readings are left to retention, which removes them again.
+// repeat makes a change again. A repeated erasure removes what was received before it, by the clocks of servers. What
+// was received after it, or at the same time, may have been acknowledged after it. Old readings are left to retention,
+// which removes them again.
 func (r *repair) repeat(c *change) error {
 	erases := c.Kind == erasedDevice || c.Kind == erasedAssignment || c.Kind == erasedValues && !c.unknown
 	if c.unknown {
@@ -99,7 +100,8 @@ func (r *repair) repeat(c *change) error {
 			return err
 		}
 		var repeated bool // by another server
-		if err = tx.QueryRow(context.Background(), r.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $1)"), c.ID).Scan(&repeated); err != nil || repeated {
+		if err = tx.QueryRow(context.Background(), r.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $1)"),
+			c.ID).Scan(&repeated); err != nil || repeated {
 			return err
 		}
 		if erases {
@@ -125,7 +127,8 @@ func (r *repair) repeat(c *change) error {
 	return r.look() // the generation is higher now
 }
 
-// eraseAgain removes what an erasure has removed, and returns a loss if some of it may have been acknowledged after the erasure.
+// eraseAgain removes what an erasure has removed, and returns a loss if some of it may have been acknowledged after the
+// erasure.
 func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 	ctx, device, untilMs := context.Background(), c.Device.String(), c.AtMs+clockSkewMs
 	// This server may know that the primary is in a state from before the erasure, whatever the clocks were.
@@ -182,7 +185,8 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 	return lost, nil
 }
 
-// removeAgain removes what an erasure has removed of what was received until a time, and calls removed with each reading.
+// removeAgain removes what an erasure has removed of what was received until a time, and calls removed with each
+// reading.
 func (r *repair) removeAgain(tx pgx.Tx, c *change, untilMs int64, removed func(timeMs, receivedMs int64)) error {
 	v := valuesRemoval{Erasure: &storage.Erasure{Device: c.Device}, q: r.sql, untilMs: untilMs, removed: removed}
 	if c.Kind == erasedValues {
@@ -194,7 +198,8 @@ func (r *repair) removeAgain(tx pgx.Tx, c *change, untilMs int64, removed func(t
 	sql := "DELETE FROM SCHEMA.assignments WHERE device = $1"
 	args := []any{c.Device.String()}
 	if c.Kind == erasedAssignment { // changes of erasures that found it do not keep the subject
-		sql, args = sql+" AND from_ms = $2 AND subject <> '' AND $3 IN ('', subject)", append(args, c.FromMs, string(c.Subject))
+		sql, args = sql+" AND from_ms = $2 AND subject <> '' AND $3 IN ('', subject)",
+			append(args, c.FromMs, string(c.Subject))
 	}
 	_, err := tx.Exec(context.Background(), r.sql.of(sql), args...)
 	return err
@@ -248,7 +253,8 @@ func (s *repairer) reportRemoved(repeated []change) error {
 	var devices, subjects []string
 	var times, acknowledged []int64
 	suspect := func(e *history.Entry, device *vitals.Name, timeMs int64, subject storage.Subject) {
-		devices, subjects, times, acknowledged = append(devices, device.String()), append(subjects, string(subject)), append(times, timeMs), append(acknowledged, e.UnixMs)
+		devices, subjects, times, acknowledged = append(devices, device.String()), append(subjects, string(subject)),
+			append(times, timeMs), append(acknowledged, e.UnixMs)
 	}
 	for e, err := range s.memory.All() {
 		if err != nil {
@@ -267,7 +273,10 @@ func (s *repairer) reportRemoved(repeated []change) error {
 		if e.Assignments == nil {
 			continue
 		}
-		if a := &e.Assignments[0]; slices.ContainsFunc(repeated, func(c change) bool { return c.matchesAssignment(a) && e.UnixMs > c.AtMs-clockSkewMs }) {
+		if a := &e.Assignments[0]; slices.ContainsFunc(repeated, func(c change) bool {
+			return c.matchesAssignment(a) &&
+				e.UnixMs > c.AtMs-clockSkewMs
+		}) {
 			if gone, doubtful := removed.assignment(e); !gone || doubtful {
 				suspect(e, &a.Device, a.FromUnixMs, a.Subject)
 			}

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A debt is readings that a repair has left out, because their partition is locked or detached: it does not hold up everything else. They are
-// reported as lost, in the transaction that raises the marks, and tried again while the server remembers them. The one that stores
-// them ends the report.
+// A debt is readings that a repair has left out, because their partition is locked or detached: it does not hold up
+// everything else. They are reported as lost, in the transaction that raises the marks, and tried again while the
+// server remembers them. The one that stores them ends the report.
 type debt struct {
 	Loss
 	id    int64 // in the table of losses
@@ -37,13 +37,15 @@ func (s *repairer) noteDebts() {
 		if !d.noted {
 			d.noted = true
 			s.noteLoss(&d.Loss)
-			s.opt.Log.Error("a repair has left out readings of a time, whose table is locked or detached; they are tried again every minute",
+			s.opt.Log.Error(
+				"a repair has left out readings of a time, whose table is locked or detached; they are tried again every minute",
 				"from", showTime(n*partitionMs), "to", showTime(endOf(n)))
 		}
 	}
 }
 
-// payDebts stores what repairs have left out, unless its partition was found closed a short while ago. What is not remembered any more stays lost.
+// payDebts stores what repairs have left out, unless its partition was found closed a short while ago. What is not
+// remembered any more stays lost.
 func (s *repairer) payDebts() {
 	if len(s.debts) == 0 {
 		return
@@ -59,7 +61,8 @@ func (s *repairer) payDebts() {
 			s.opt.Log.Info("what a repair has left out is stored", "from", showTime(n*partitionMs), "to", showTime(endOf(n)))
 		case err != nil:
 			d.after = time.Now().Add(closedFor)
-			s.opt.Log.Error("what a repair has left out is not stored yet", "from", showTime(n*partitionMs), "to", showTime(endOf(n)), "error", hide(err))
+			s.opt.Log.Error("what a repair has left out is not stored yet", "from", showTime(n*partitionMs), "to",
+				showTime(endOf(n)), "error", hide(err))
 		}
 	}
 }
@@ -105,8 +108,9 @@ func (s *repairer) pay(partition int64, d *debt) error {
 	return err
 }
 
-// payBatch stores readings in a transaction with a mark, and ends the report of a debt unless it is nil. It reports false if that must wait: something was
-// removed after the change known, which the caller has not read, or the partition is closed.
+// payBatch stores readings in a transaction with a mark, and ends the report of a debt unless it is nil. It reports
+// false if that must wait: something was removed after the change known, which the caller has not read, or the
+// partition is closed.
 func (s *repairer) payBatch(b *batch, known int64, end *debt) (stored bool, err error) {
 	t := s.try()
 	k, err := s.marks.take(t)

@@ -17,7 +17,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestRepairGoneEarlier reports as lost what the directory does not have any more of an earlier run, and when that was acknowledged.
+// TestRepairGoneEarlier reports as lost what the directory does not have any more of an earlier run, and when that was
+// acknowledged.
 func TestRepairGoneEarlier(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -56,7 +57,8 @@ func mustClose(t *testing.T, s *pgstore.Store) {
 	try(t, s.Close())
 }
 
-// TestRepairDirectory puts back what earlier runs have acknowledged: of one that was closed, and of one that was killed.
+// TestRepairDirectory puts back what earlier runs have acknowledged: of one that was closed, and of one that was
+// killed.
 func TestRepairDirectory(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -129,8 +131,8 @@ func TestRememberDirGone(t *testing.T) {
 	}
 }
 
-// TestRepairOldDirectory begins with a copy of the directory from before the last run, and with a database that lacks what that copy has: nobody knows what
-// else it lacks.
+// TestRepairOldDirectory begins with a copy of the directory from before the last run, and with a database that lacks
+// what that copy has: nobody knows what else it lacks.
 func TestRepairOldDirectory(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -158,7 +160,8 @@ func TestRepairOldDirectory(t *testing.T) {
 	polltest.Until(t, "the loss is reported", func() bool { return third.Degraded() != nil })
 }
 
-// TestRepairSigns begins with another order of signs, and with a database that has forgotten them: readings keep theirs.
+// TestRepairSigns begins with another order of signs, and with a database that has forgotten them: readings keep
+// theirs.
 func TestRepairSigns(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -175,7 +178,8 @@ func TestRepairSigns(t *testing.T) {
 	slices.Reverse(r.opt.Signs)
 	s = open(t, r.opt)
 	records := make([]storage.Record, 2)
-	if n, err := s.Scan(context.Background(), storage.Range{Device: e.Reading.Device, ToUnixMs: 10}, records); n != 1 || err != nil {
+	if n, err := s.Scan(context.Background(), storage.Range{Device: e.Reading.Device, ToUnixMs: 10}, records); n != 1 ||
+		err != nil {
 		t.Fatalf("Scan returned %d, %v", n, err)
 	}
 	for sg, v := range records[0].Values.All() {
@@ -225,8 +229,9 @@ func TestRepairDamage(t *testing.T) {
 	polltest.Until(t, "the loss is reported", func() bool { return s.Degraded() != nil })
 }
 
-// TestCopiedDirectory copies the directory of a server that runs, and starts another server with the copy. The copy is refused once the first server has
-// stored something, which goes on. A late transaction of an earlier run refuses nothing.
+// TestCopiedDirectory copies the directory of a server that runs, and starts another server with the copy. The copy is
+// refused once the first server has stored something, which goes on. A late transaction of an earlier run refuses
+// nothing.
 func TestCopiedDirectory(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -243,7 +248,8 @@ func TestCopiedDirectory(t *testing.T) {
 		execute(t, r.now, "UPDATE "+r.opt.Schema+".marks SET at_ms = at_ms + 600000") // as if that were ten minutes later
 		return errors.Is(second.Ready(), pgstore.ErrCopied)
 	})
-	if err := second.Append([]*storage.Entry{reading("d", 1<<20, 1)}); !errors.Is(err, storage.ErrNotWritten) || !errors.Is(err, pgstore.ErrCopied) {
+	if err := second.Append([]*storage.Entry{reading("d", 1<<20, 1)}); !errors.Is(err, storage.ErrNotWritten) ||
+		!errors.Is(err, pgstore.ErrCopied) {
 		t.Errorf("the copy returned %v, want ErrCopied, and nothing written", err)
 	}
 	mustHave(t, second, "d", 1, 2)
@@ -258,11 +264,14 @@ func TestCopiedDirectory(t *testing.T) {
 		t.Helper()
 		devices++
 		mustStore(t, alone, reading(fmt.Sprint("device-", devices), 1, 1))
-		polltest.Until(t, "the store has looked", func() bool { return gauge(t, alone, "pulsegate_store_devices") == devices })
+		polltest.Until(t, "the store has looked",
+			func() bool { return gauge(t, alone, "pulsegate_store_devices") == devices })
 	}
 	probe()
 	probe()
-	execute(t, r.now, "UPDATE "+r.opt.Schema+".marks SET number = number + 1, at_ms = 1 WHERE server < (SELECT max(server) FROM "+r.opt.Schema+".marks)")
+	execute(t, r.now,
+		"UPDATE "+r.opt.Schema+".marks SET number = number + 1, at_ms = 1 WHERE server < (SELECT "+
+			"max(server) FROM "+r.opt.Schema+".marks)")
 	probe()
 	probe()
 	try(t, alone.Ready())

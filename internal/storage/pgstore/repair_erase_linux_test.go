@@ -15,17 +15,20 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestRepairErasures repeats erasures. No erased device comes back, and nothing is reported as lost, though the devices are erased at once.
+// TestRepairErasures repeats erasures. No erased device comes back, and nothing is reported as lost, though the devices
+// are erased at once.
 func TestRepairErasures(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
 	a, b := open(t, r.opt), open(t, r.opt)
 	ctx := context.Background()
 	const long = 10 * 60_000 // before a's erasure: if b repeats that one, it must not doubt
-	mustStore(t, a, received(reading("own", 1, 1), long), received(reading("theirs", 1, 1), 0), received(reading("again", 1, 1), 0), received(reading("part", 1, 1), 0), received(reading("part", 5, 5), 0))
+	mustStore(t, a, received(reading("own", 1, 1), long), received(reading("theirs", 1, 1), 0),
+		received(reading("again", 1, 1), 0), received(reading("part", 1, 1), 0), received(reading("part", 5, 5), 0))
 	try(t, a.Assign(ctx, assignment("part", "S-1", 1, 3)))
 	earlier := r.backup(t)
-	mustStore(t, a, received(reading("own", 2, 2), long), received(reading("fresh", 1, 1), 0), received(reading("part", 2, 2), 0))
+	mustStore(t, a, received(reading("own", 2, 2), long), received(reading("fresh", 1, 1), 0),
+		received(reading("part", 2, 2), 0))
 	erase := func(s *pgstore.Store, device string) {
 		t.Helper()
 		name, _ := vitals.ParseName(device) // it is a name
@@ -40,7 +43,10 @@ func TestRepairErasures(t *testing.T) {
 	try(t, err)
 	mustStore(t, a, received(reading("again", 2, 2), 0))
 	generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
-	polltest.Until(t, "both know the erasures", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
+	polltest.Until(t, "both know the erasures", func() bool {
+		return pgstore.Learned(a) == generation &&
+			pgstore.Learned(b) == generation
+	})
 	r.restore(t, earlier)
 	awaitRepairs(t, a, 1)
 	awaitRepairs(t, b, 1)
@@ -60,9 +66,10 @@ func TestRepairErasures(t *testing.T) {
 	}
 }
 
-// TestRepairErasedBefore asks a server that has repaired the database to remove what only another one remembers, which repairs it later: a device, the
-// assignments of a subject, an assignment, and the rest of one. None is there, and none comes back; what was not to be removed does.
-// The assignments were made within a minute before, so that a loss is reported.
+// TestRepairErasedBefore asks a server that has repaired the database to remove what only another one remembers, which
+// repairs it later: a device, the assignments of a subject, an assignment, and the rest of one. None is there, and none
+// comes back; what was not to be removed does. The assignments were made within a minute before, so that a loss is
+// reported.
 func TestRepairErasedBefore(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -76,17 +83,22 @@ func TestRepairErasedBefore(t *testing.T) {
 	const long = 10 * 60_000 // before the erasures, so that clocks leave no doubt
 	mustStore(t, a, received(reading("known", 1, 1), long))
 	earlier := r.backup(t)
-	mustStore(t, b, received(reading("gone", 1, 1), long), received(reading("worn", 1, 1), long), received(reading("worn", 2, 2), long), received(reading("worn", 4, 4), long),
+	mustStore(t, b, received(reading("gone", 1, 1), long), received(reading("worn", 1, 1), long),
+		received(reading("worn", 2, 2), long), received(reading("worn", 4, 4), long),
 		received(reading("lent", 1, 1), long), received(reading("lent", 2, 2), long), received(reading("kept", 1, 1), long))
 	for _, as := range []storage.Assignment{
-		assignment("worn", "S-1", 1, 3), assignment("worn", "S-2", 3, storage.OpenEnd), assignment("lent", "S-3", 1, 2), assignment("lent", "S-3", 2, 3), assignment("kept", "S-4", 1, storage.OpenEnd),
+		assignment("worn", "S-1", 1, 3), assignment("worn", "S-2", 3, storage.OpenEnd), assignment("lent", "S-3", 1, 2),
+		assignment("lent", "S-3", 2, 3), assignment("kept", "S-4", 1, storage.OpenEnd),
 	} {
 		try(t, b.Assign(ctx, as))
 	}
 	mustStore(t, b, claimed("named", 1, "S-5"), claimed("named", 9, "S-5"))
 	mustStore(t, a, received(reading("known", 2, 2), long))
 	generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
-	polltest.Until(t, "both know the generation", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
+	polltest.Until(t, "both know the generation", func() bool {
+		return pgstore.Learned(a) == generation &&
+			pgstore.Learned(b) == generation
+	})
 
 	bAddr.Store("")
 	r.restore(t, earlier)
@@ -95,12 +107,14 @@ func TestRepairErasedBefore(t *testing.T) {
 	if _, err := a.Erase(name); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("Erase returned %v, want ErrNotFound", err)
 	}
-	for _, as := range []storage.Assignment{{Subject: "S-1"}, assignment("lent", "S-3", 2, 3), assignment("lent", "S-9", 1, 2)} {
+	for _, as := range []storage.Assignment{{Subject: "S-1"}, assignment("lent", "S-3", 2, 3),
+		assignment("lent", "S-9", 1, 2)} {
 		if _, err := a.EraseAssignment(as); !errors.Is(err, storage.ErrNotAssigned) {
 			t.Errorf("EraseAssignment(%v) returned %v, want ErrNotAssigned", as, err)
 		}
 	}
-	for _, as := range []storage.Assignment{assignment("kept", "S-4", 1, 5), assignment("worn", "S-9", 3, 4), assignment("named", "S-5", 1, 5)} {
+	for _, as := range []storage.Assignment{assignment("kept", "S-4", 1, 5), assignment("worn", "S-9", 3, 4),
+		assignment("named", "S-5", 1, 5)} {
 		if err := a.EndAssignment(ctx, as); !errors.Is(err, storage.ErrNotAssigned) {
 			t.Errorf("EndAssignment(%v) returned %v, want ErrNotAssigned", as, err)
 		}
@@ -117,13 +131,15 @@ func TestRepairErasedBefore(t *testing.T) {
 	got := make([]storage.Assignment, 10)
 	n, err := a.Assignments(ctx, storage.AssignmentKey{}, got)
 	try(t, err)
-	if want := []storage.Assignment{assignment("kept", "S-4", 1, 5), assignment("lent", "S-3", 1, 2), assignment("named", "S-5", 1, 5), assignment("worn", "S-2", 3, storage.OpenEnd)}; !slices.EqualFunc(got[:n], want, func(a, b storage.Assignment) bool { return a.Same(b) }) {
+	if want := []storage.Assignment{assignment("kept", "S-4", 1, 5), assignment("lent", "S-3", 1, 2),
+		assignment("named", "S-5", 1, 5), assignment("worn", "S-2", 3, storage.OpenEnd)}; !slices.EqualFunc(got[:n], want,
+		func(a, b storage.Assignment) bool { return a.Same(b) }) {
 		t.Errorf("the assignments are %v, want %v", got[:n], want)
 	}
 }
 
-// TestRepairRepeatedErasure lets a server start in an earlier state and take a reading that was erased there for a duplicate, before another server
-// repeats the erasure: then the reading is reported as lost.
+// TestRepairRepeatedErasure lets a server start in an earlier state and take a reading that was erased there for a
+// duplicate, before another server repeats the erasure: then the reading is reported as lost.
 func TestRepairRepeatedErasure(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -138,10 +154,12 @@ func TestRepairRepeatedErasure(t *testing.T) {
 	other := r.opt
 	other.DSN = earlier.DSN()
 	b := open(t, other)
-	mustStore(t, b, received(reading("d", 1, 1), 0), received(reading("d", 2, 2), -10*60_000)) // by its clock, the second one long after the erasure
+	// by its clock, the second one long after the erasure
+	mustStore(t, b, received(reading("d", 1, 1), 0), received(reading("d", 2, 2), -10*60_000))
 	r.use(earlier)
 	awaitRepairs(t, a, 1)
-	polltest.Until(t, "the duplicate is reported", func() bool { return metric(t, b, "pulsegate_postgres_losses_total", "") == 1 })
+	polltest.Until(t, "the duplicate is reported",
+		func() bool { return metric(t, b, "pulsegate_postgres_losses_total", "") == 1 })
 	mustHave(t, b, "d", 0, 2)
 	mustStore(t, b, received(reading("d", 3, 3), 0))
 	mustHave(t, a, "d", 0, 2, 3)
@@ -177,8 +195,8 @@ func TestRepairOldReadings(t *testing.T) {
 	mustNotLose(t, s)
 }
 
-// TestRepairErasureSealed repeats the erasure of a device with sealed readings. They do not become rows first, which would take longer for a
-// device with many than a transaction may.
+// TestRepairErasureSealed repeats the erasure of a device with sealed readings. They do not become rows first, which
+// would take longer for a device with many than a transaction may.
 //
 // Seen to fail with the mutant repeat-erasure-in-rows.
 func TestRepairErasureSealed(t *testing.T) {
@@ -191,8 +209,10 @@ func TestRepairErasureSealed(t *testing.T) {
 	if sealed == 0 {
 		t.Fatal("nothing was sealed")
 	}
-	execute(t, r.now, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a row'; END $$;
-		CREATE TRIGGER refuse BEFORE INSERT ON `+r.opt.Schema+`.readings FOR EACH ROW WHEN (NEW.device = 'gone') EXECUTE FUNCTION refuse()`)
+	execute(t, r.now,
+		`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a row'; END $$;
+		CREATE TRIGGER refuse BEFORE INSERT ON `+r.opt.Schema+`.readings FOR EACH ROW WHEN (NEW.device = 'gone') EXECUTE `+
+			`FUNCTION refuse()`)
 	earlier := r.backup(t)
 	_, err := s.Erase(modelNames("gone")[0])
 	try(t, err)
@@ -230,8 +250,8 @@ func TestRepairErasedAgain(t *testing.T) {
 	}
 }
 
-// TestRepairErasedValues repeats erasures of values: of a time, and of a sign. What was erased does not come back, and what
-// was left, or came again, does.
+// TestRepairErasedValues repeats erasures of values: of a time, and of a sign. What was erased does not come back, and
+// what was left, or came again, does.
 func TestRepairErasedValues(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -243,7 +263,8 @@ func TestRepairErasedValues(t *testing.T) {
 	}
 	mustStore(t, a, both(reading("time", 1, 1)), both(reading("sign", 1, 1)))
 	earlier := r.backup(t)
-	mustStore(t, a, both(reading("time", 2, 2)), both(reading("time", 3, 3)), both(reading("sign", 2, 2)), received(reading("sign", 3, 3), long))
+	mustStore(t, a, both(reading("time", 2, 2)), both(reading("time", 3, 3)), both(reading("sign", 2, 2)),
+		received(reading("sign", 3, 3), long))
 	for _, e := range []storage.Erasure{
 		{Device: modelNames("time")[0], FromUnixMs: 1, ToUnixMs: 3},
 		{Device: modelNames("sign")[0], ToUnixMs: storage.OpenEnd, Signs: 1 << vitals.HeartRate},
@@ -253,7 +274,10 @@ func TestRepairErasedValues(t *testing.T) {
 	}
 	mustStore(t, a, received(reading("time", 1, 5), 0))
 	generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
-	polltest.Until(t, "both know the erasures", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
+	polltest.Until(t, "both know the erasures", func() bool {
+		return pgstore.Learned(a) == generation &&
+			pgstore.Learned(b) == generation
+	})
 	r.restore(t, earlier)
 	awaitRepairs(t, a, 1)
 	awaitRepairs(t, b, 1)
@@ -267,12 +291,12 @@ func TestRepairErasedValues(t *testing.T) {
 	}
 }
 
-// TestRepairErasedGateway repeats erasures of a gateway's values in a database from before everything: each reading is as
-// it was before the restore.
+// TestRepairErasedGateway repeats erasures of a gateway's values in a database from before everything: each reading is
+// as it was before the restore.
 //
-// Seen to fail when only what the gateway itself had sent was erased; when each gateway that had sent something counted as
-// one that has completed the reading; when the gateway of a part, and not the first one, decided about it; and when an
-// erasure of some values counted as one of the reading for those after it.
+// Seen to fail when only what the gateway itself had sent was erased; when each gateway that had sent something counted
+// as one that has completed the reading; when the gateway of a part, and not the first one, decided about it; and when
+// an erasure of some values counted as one of the reading for those after it.
 func TestRepairErasedGateway(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -327,9 +351,9 @@ func TestRepairErasedGateway(t *testing.T) {
 	mustNotLose(t, s)
 }
 
-// TestRepairErasedServers restores what two servers have stored, and parts of which a gateway's values were erased: neither
-// knows what the other one has acknowledged, so all comes back, and nothing is lost that was left. The same erasure then
-// removes the same as before.
+// TestRepairErasedServers restores what two servers have stored, and parts of which a gateway's values were erased:
+// neither knows what the other one has acknowledged, so all comes back, and nothing is lost that was left. The same
+// erasure then removes the same as before.
 func TestRepairErasedServers(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -345,7 +369,10 @@ func TestRepairErasedServers(t *testing.T) {
 	try(t, err)
 	left := heardText(t, a)
 	generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
-	polltest.Until(t, "both know the erasure", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
+	polltest.Until(t, "both know the erasure", func() bool {
+		return pgstore.Learned(a) == generation &&
+			pgstore.Learned(b) == generation
+	})
 	r.restore(t, earlier)
 	awaitRepairs(t, a, 1)
 	awaitRepairs(t, b, 1)
@@ -374,7 +401,8 @@ func byGateway(name string, shared bool) storage.Erasure {
 func heardText(t *testing.T, s *pgstore.Store) string {
 	t.Helper()
 	var text strings.Builder
-	for _, r := range scanned(t, s, storage.Range{Device: modelNames("heard")[0], FromUnixMs: 100, ToUnixMs: storage.OpenEnd}, 100) {
+	for _, r := range scanned(t, s, storage.Range{Device: modelNames("heard")[0], FromUnixMs: 100,
+		ToUnixMs: storage.OpenEnd}, 100) {
 		fmt.Fprintf(&text, "%d %s %d\n", r.TimeUnixMs, r.Gateway, r.Values.Present())
 	}
 	return text.String()

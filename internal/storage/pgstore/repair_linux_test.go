@@ -34,7 +34,8 @@ func startReturning(t *testing.T) *returning {
 	r := &returning{now: pgtest.Start(t, fast...)}
 	r.addr.Store(r.now.Addr())
 	r.opt = options(r.now)
-	r.opt.DSN = strings.Replace(r.opt.DSN, r.now.Addr(), r.sockets.Forward(t, func() string { return r.addr.Load().(string) }), 1)
+	r.opt.DSN = strings.Replace(r.opt.DSN, r.now.Addr(),
+		r.sockets.Forward(t, func() string { return r.addr.Load().(string) }), 1)
 	r.opt.Remember = time.Hour
 	r.opt.Log = slog.New(slog.NewTextHandler(testWriter{t}, nil))
 	return r
@@ -78,10 +79,12 @@ func (r *returning) use(s *pgtest.Server) {
 	r.addr.Store(s.Addr())
 }
 
-// awaitRepairs waits until a store is ready, and has repaired the database n times. A probe that was under way may make it look again.
+// awaitRepairs waits until a store is ready, and has repaired the database n times. A probe that was under way may make
+// it look again.
 func awaitRepairs(t *testing.T, s *pgstore.Store, n float64) {
 	t.Helper()
-	polltest.Until(t, "the database is repaired", func() bool { return metric(t, s, "pulsegate_postgres_repairs_total", "") >= n && s.Ready() == nil })
+	polltest.Until(t, "the database is repaired",
+		func() bool { return metric(t, s, "pulsegate_postgres_repairs_total", "") >= n && s.Ready() == nil })
 }
 
 // mustHave checks the heart rates of a device, by time from 1 on; 0 means none.
@@ -141,8 +144,9 @@ func received(e *storage.Entry, msAgo int64) *storage.Entry {
 	return e
 }
 
-// TestRepairConfused plays the two cases in which nobody but the servers can notice anything: the second of two equal standbys is promoted, so that
-// both histories have the same timeline number, and an old primary is started again. Nothing is missing after either.
+// TestRepairConfused plays the two cases in which nobody but the servers can notice anything: the second of two equal
+// standbys is promoted, so that both histories have the same timeline number, and an old primary is started again.
+// Nothing is missing after either.
 func TestRepairConfused(t *testing.T) {
 	t.Parallel()
 	c := startConfused(t)
@@ -180,8 +184,8 @@ func TestRepairConfused(t *testing.T) {
 	mustNotLose(t, s)
 }
 
-// TestRepairRecords compares records before and after a repair: many of several transactions, with duplicates, completions, all kinds of values,
-// units, times of receipt, and months that the earlier state has no partition for.
+// TestRepairRecords compares records before and after a repair: many of several transactions, with duplicates,
+// completions, all kinds of values, units, times of receipt, and months that the earlier state has no partition for.
 func TestRepairRecords(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -213,10 +217,13 @@ func TestRepairRecords(t *testing.T) {
 		}
 		mustStore(t, s, group...)
 	}
-	table := "SELECT md5(string_agg((to_jsonb(r) - 'changed')::text, '' ORDER BY device, time_ms)) FROM " + r.opt.Schema + ".readings AS r"
+	table := "SELECT md5(string_agg((to_jsonb(r) - 'changed')::text, '' ORDER BY device, time_ms)) FROM " + r.opt.Schema +
+		".readings AS r"
 	count := "SELECT count(*) FROM " + r.opt.Schema + ".readings"
-	devices := "SELECT string_agg(concat(device, ' ', signs), ', ' ORDER BY device) || (SELECT ' ' || devices FROM " + r.opt.Schema + ".state) FROM " + r.opt.Schema + ".devices"
-	want, rows, registered := queryValue[string](t, r.now, table), queryValue[int](t, r.now, count), queryValue[string](t, r.now, devices)
+	devices := "SELECT string_agg(concat(device, ' ', signs), ', ' ORDER BY device) || (SELECT ' ' || devices FROM " +
+		r.opt.Schema + ".state) FROM " + r.opt.Schema + ".devices"
+	want, rows, registered := queryValue[string](t, r.now, table), queryValue[int](t, r.now, count),
+		queryValue[string](t, r.now, devices)
 	r.restore(t, earlier)
 	awaitRepairs(t, s, 1)
 	if got := queryValue[int](t, r.now, count); got != rows {
@@ -251,7 +258,8 @@ func TestRepairContradictions(t *testing.T) {
 	r.use(earlier)
 	awaitRepairs(t, s, 1)
 	mustHave(t, s, "d", 7, 2)
-	if all, err := s.DeviceAssignments(ctx, theirs.Device); err != nil || !slices.Equal(all, []storage.Assignment{theirs}) {
+	if all, err := s.DeviceAssignments(ctx, theirs.Device); err != nil ||
+		!slices.Equal(all, []storage.Assignment{theirs}) {
 		t.Errorf("the assignments after the repair are %v, %v, want %v", all, err, theirs)
 	}
 	if n := metric(t, s, "pulsegate_postgres_contradicted_total", ""); n != 2 {
@@ -303,14 +311,18 @@ func TestRepairGone(t *testing.T) {
 	for i := range int64(100) { // so that all slots have marks
 		mustStore(t, s, reading("other", i, 1))
 	}
-	execute(t, r.now, "UPDATE "+r.opt.Schema+".marks SET at_ms = at_ms + 1000000") // as if the clock of the database were a month ahead
+	// as if the clock of the database were a month ahead
+	execute(t, r.now, "UPDATE "+r.opt.Schema+".marks SET at_ms = at_ms + 1000000")
 	earlier := r.backup(t)
 	fromMs := time.Now().UnixMilli()
 	mustStore(t, s, reading("d", 2, 2))
 	mustStore(t, s, reading("d", 3, 3))
 	r.restore(t, earlier)
 	awaitRepairs(t, s, 1)
-	polltest.Until(t, "the loss is reported", func() bool { return s.Degraded() != nil && metric(t, s, "pulsegate_postgres_losses_total", "") == 1 })
+	polltest.Until(t, "the loss is reported", func() bool {
+		return s.Degraded() != nil &&
+			metric(t, s, "pulsegate_postgres_losses_total", "") == 1
+	})
 	if len(lost) != 1 {
 		t.Fatalf("OnLoss was called with %v, want one loss", lost)
 	}
@@ -390,7 +402,8 @@ func TestRepairAccepted(t *testing.T) {
 	try(t, err)
 	r.stop()
 	earlier.Restart(t)
-	command, err := pgstore.Open(context.Background(), pgstore.Options{DSN: earlier.DSN(), Single: true, Existing: true, Schema: r.opt.Schema})
+	command, err := pgstore.Open(context.Background(), pgstore.Options{DSN: earlier.DSN(), Single: true, Existing: true,
+		Schema: r.opt.Schema})
 	try(t, err)
 	err = command.AcceptRestore(context.Background())
 	if closeErr := command.Close(); err != nil || closeErr != nil {
@@ -403,8 +416,8 @@ func TestRepairAccepted(t *testing.T) {
 	mustNotLose(t, s)
 }
 
-// TestForgottenByAll shows what remains: without a directory, what a server acknowledged that has stopped is lost with the database's memory of it. Another
-// server takes the earlier state as it is, and nobody notices.
+// TestForgottenByAll shows what remains: without a directory, what a server acknowledged that has stopped is lost with
+// the database's memory of it. Another server takes the earlier state as it is, and nobody notices.
 func TestForgottenByAll(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
@@ -414,7 +427,10 @@ func TestForgottenByAll(t *testing.T) {
 	mustStore(t, a, reading("d", 2, 2))
 	mustClose(t, a)
 	r.restore(t, earlier)
-	polltest.Until(t, "the server is ready", func() bool { return b.Ready() == nil && b.Append([]*storage.Entry{reading("d", 3, 3)}) == nil })
+	polltest.Until(t, "the server is ready", func() bool {
+		return b.Ready() == nil &&
+			b.Append([]*storage.Entry{reading("d", 3, 3)}) == nil
+	})
 	mustHave(t, b, "d", 1, 0, 3)
 	mustNotLose(t, b)
 }
@@ -430,7 +446,8 @@ func TestRepairNotReplicated(t *testing.T) {
 	s := open(t, r.opt)
 	mustStore(t, s, reading("d", 1, 1))
 	r.restore(t, earlier)
-	polltest.Until(t, "the server is refused", func() bool { return metric(t, s, "pulsegate_postgres_forgot_total", "") > 8 })
+	polltest.Until(t, "the server is refused",
+		func() bool { return metric(t, s, "pulsegate_postgres_forgot_total", "") > 8 })
 	if n := queryValue[int](t, earlier, "SELECT count(*) FROM pg_namespace WHERE nspname = '"+r.opt.Schema+"'"); n != 0 {
 		t.Error("a server without standbys was written to")
 	}
@@ -442,11 +459,12 @@ func TestRepairNotReplicated(t *testing.T) {
 }
 
 func ownSigns() []vitals.Definition {
-	return []vitals.Definition{{Field: "own", Label: "Own", Unit: "1", LOINC: []string{"8867-4"}, Accepted: vitals.Range{Min: 0, Max: 100}, Usual: vitals.Range{Min: 0, Max: 100}}}
+	return []vitals.Definition{{Field: "own", Label: "Own", Unit: "1", LOINC: []string{"8867-4"},
+		Accepted: vitals.Range{Min: 0, Max: 100}, Usual: vitals.Range{Min: 0, Max: 100}}}
 }
 
-// TestRepairSilentHost repairs a database while the first host of the address, which had everything, does not answer. The server is idle, so only its
-// probes can notice.
+// TestRepairSilentHost repairs a database while the first host of the address, which had everything, does not answer.
+// The server is idle, so only its probes can notice.
 func TestRepairSilentHost(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 )
 
-// TestRepairMarksLast stops a repair before it can put readings back. The database has no marks that vouch for them then, for the server
-// may be killed, and the primary replaced, at that moment.
+// TestRepairMarksLast stops a repair before it can put readings back. The database has no marks that vouch for them
+// then, for the server may be killed, and the primary replaced, at that moment.
 //
 // Seen to fail with the mutant raise-marks-first.
 func TestRepairMarksLast(t *testing.T) {
@@ -22,7 +22,8 @@ func TestRepairMarksLast(t *testing.T) {
 	earlier := r.backup(t)
 	mustStore(t, s, reading("new", 1, 1))
 	marks := func() string {
-		return queryValue[string](t, earlier, "SELECT string_agg(concat(server, ' ', slot, ' ', number), ', ' ORDER BY server, slot) FROM "+r.opt.Schema+".marks")
+		return queryValue[string](t, earlier,
+			"SELECT string_agg(concat(server, ' ', slot, ' ', number), ', ' ORDER BY server, slot) FROM "+r.opt.Schema+".marks")
 	}
 	r.stop()
 	earlier.Restart(t)
@@ -45,7 +46,8 @@ func TestOwedRolledBack(t *testing.T) {
 	o := options(server)
 	o.Remember = time.Minute
 	s := open(t, o)
-	execute(t, server, strings.ReplaceAll("ALTER TABLE S.marks ADD CONSTRAINT none CHECK (server <> 1)", "S.", o.Schema+"."))
+	execute(t, server, strings.ReplaceAll("ALTER TABLE S.marks ADD CONSTRAINT none CHECK (server <> 1)", "S.",
+		o.Schema+"."))
 	if n, err := pgstore.Owe(s, 1); err == nil || n != 0 {
 		t.Errorf("after a transaction that was rolled back, %d partitions are owed, %v", n, err)
 	}

@@ -88,16 +88,17 @@ func (b *batch) add(e *history.Entry, all removals) {
 
 // addReading adds a reading of an entry.
 func (b *batch) addReading(e *history.Entry, reading *history.Reading) {
-	b.readings = append(b.readings, &storage.Entry{Reading: &reading.Reading, ReceivedUnixMs: reading.ReceivedUnixMs, Relayed: reading.Relayed})
+	b.readings = append(b.readings, &storage.Entry{Reading: &reading.Reading, ReceivedUnixMs: reading.ReceivedUnixMs,
+		Relayed: reading.Relayed})
 	b.acknowledged = append(b.acknowledged, e.UnixMs)
 }
 
-// closedAfter is how often a repair tries a partition that cannot be written before it leaves out its readings. Each time, it waits a quarter of a second
-// for a lock, which may be held for a moment only.
+// closedAfter is how often a repair tries a partition that cannot be written before it leaves out its readings. Each
+// time, it waits a quarter of a second for a lock, which may be held for a moment only.
 const closedAfter = 8
 
-// sendBatch stores a batch and sets its marks in one transaction. It leaves out readings of partitions that cannot be written, and
-// finds further ones of those.
+// sendBatch stores a batch and sets its marks in one transaction. It leaves out readings of partitions that cannot be
+// written, and finds further ones of those.
 func (r *repair) sendBatch(b *batch, closed map[int64]int) error {
 	if len(b.to) == 0 {
 		return nil
@@ -186,7 +187,8 @@ func (r *repair) tryBatch(b *batch) error {
 	return nil
 }
 
-// noteStored counts the readings of a batch that were put back, and those that contradict what is there, besides assignments that do.
+// noteStored counts the readings of a batch that were put back, and those that contradict what is there, besides
+// assignments that do.
 func (s *repairer) noteStored(b *batch, contradicted int) {
 	repaired := 0
 	for _, e := range b.readings {
@@ -213,7 +215,9 @@ func (r *repair) store(tx pgx.Tx, w *work) error {
 		return err
 	}
 	var changed bool
-	if err := tx.QueryRow(context.Background(), r.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.changes WHERE generation > $1)"), r.marks.last().Generation).Scan(&changed); err != nil {
+	if err := tx.QueryRow(context.Background(),
+		r.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.changes WHERE generation > $1)"),
+		r.marks.last().Generation).Scan(&changed); err != nil {
 		return err
 	}
 	if changed {
@@ -247,9 +251,9 @@ func (r *repair) store(tx pgx.Tx, w *work) error {
 	return r.writer.register(tx, wanted, false)
 }
 
-// assign makes an assignment again, or sets its end. It reports false if the database has another one, which stays. Another server may have
-// ended what this one has made, and made what this one has ended: whichever repairs first, an end that was set wins over none, and over one that
-// this server knows to be earlier.
+// assign makes an assignment again, or sets its end. It reports false if the database has another one, which stays.
+// Another server may have ended what this one has made, and made what this one has ended: whichever repairs first, an
+// end that was set wins over none, and over one that this server knows to be earlier.
 func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 	a := &e.Assignments[0]
 	all, err := r.remover.subjects.lockAssignments(tx, &a.Device)
@@ -257,7 +261,10 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 		return false, err
 	}
 	find := func(a *storage.Assignment) int {
-		return slices.IndexFunc(all, func(b storage.Assignment) bool { return b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject })
+		return slices.IndexFunc(all, func(b storage.Assignment) bool {
+			return b.FromUnixMs == a.FromUnixMs &&
+				b.Subject == a.Subject
+		})
 	}
 	for _, other := range e.Assignments[1:] {
 		if i := find(&other); i >= 0 && all[i].ToUnixMs == storage.OpenEnd && other.ToUnixMs != storage.OpenEnd {

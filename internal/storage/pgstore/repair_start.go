@@ -12,8 +12,9 @@ import (
 // beginAttempts bounds the attempts of begin.
 const beginAttempts = 5
 
-// begin begins a run of a memory with a directory: it puts back what earlier runs have acknowledged and the database lacks, and sets a mark of this
-// run, which vouches for theirs. As a server that runs does, it first looks for a host that has everything.
+// begin begins a run of a memory with a directory: it puts back what earlier runs have acknowledged and the database
+// lacks, and sets a mark of this run, which vouches for theirs. As a server that runs does, it first looks for a host
+// that has everything.
 func (s *repairer) begin(ctx context.Context) error {
 	if err := (keeper{s.database}).resume(); err != nil {
 		return fmt.Errorf("read what is remembered: %w", err)
@@ -40,7 +41,8 @@ func (s *repairer) begin(ctx context.Context) error {
 	}
 }
 
-// hasEarlier checks a new connection: the server must accept writes, and have what earlier runs have acknowledged and knew.
+// hasEarlier checks a new connection: the server must accept writes, and have what earlier runs have acknowledged and
+// knew.
 func (s *repairer) hasEarlier(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); err != nil {
 		return err
@@ -49,7 +51,8 @@ func (s *repairer) hasEarlier(ctx context.Context, conn *pgconn.PgConn) error {
 	return recall{s.database}.has(ctx, conn, s.memory.Past().Last, generation, change)
 }
 
-// start gives this run its identity. If the database knows a later run of the memory's directory, that is a copy of an earlier state.
+// start gives this run its identity. If the database knows a later run of the memory's directory, that is a copy of an
+// earlier state.
 func (r *repair) start(ctx context.Context) (err error) {
 	if r.marks.server == r.memory.Server() { // an earlier attempt has
 		return nil
@@ -69,11 +72,13 @@ func (r *repair) start(ctx context.Context) (err error) {
 }
 
 // ErrCopied means that another process uses the directory of [Options.RememberDir], or a copy of it.
-var ErrCopied = errors.New("another server uses this server's directory of what is remembered, or a copy of it: give each server an empty one of its own, and restart this one")
+var ErrCopied = errors.New(
+	"another server uses this server's directory of what is remembered, or a copy of it: give each server an empty one " +
+		"of its own, and restart this one")
 
-// noticeCopy looks whether another run of the memory's directory goes on: its marks move, and were issued after this one had begun. So the
-// directory was copied, with its identity, and each of the two would take what the other one acknowledges for its own past. The later run stores
-// nothing from now on; an earlier one goes on.
+// noticeCopy looks whether another run of the memory's directory goes on: its marks move, and were issued after this
+// one had begun. So the directory was copied, with its identity, and each of the two would take what the other one
+// acknowledges for its own past. The later run stores nothing from now on; an earlier one goes on.
 func (s *repairer) noticeCopy(ctx context.Context) {
 	if s.opt.RememberDir == "" || s.memory == nil || s.copied.Load() {
 		return
@@ -81,7 +86,8 @@ func (s *repairer) noticeCopy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	first, last := s.memory.Range()
-	all, atMs, err := s.sql.queryMarks(ctx, s.read, "WHERE server BETWEEN $1 AND $2 AND server <> $3", first, last, s.marks.server)
+	all, atMs, err := s.sql.queryMarks(ctx, s.read, "WHERE server BETWEEN $1 AND $2 AND server <> $3", first, last,
+		s.marks.server)
 	if err != nil {
 		return // the next probe reports it
 	}
@@ -105,13 +111,16 @@ func (s *repairer) noticeCopy(ctx context.Context) {
 		s.opt.Log.Error("nothing is stored any more", "error", ErrCopied, "dir", s.opt.RememberDir)
 	default:
 		s.others, s.begunMs = all, time.Now().UnixMilli() // it is logged once a minute at most
-		s.opt.Log.Error("another server uses a copy of this server's directory of what is remembered, and is refused", "dir", s.opt.RememberDir)
+		s.opt.Log.Error("another server uses a copy of this server's directory of what is remembered, and is refused", "dir",
+			s.opt.RememberDir)
 	}
 }
 
 // latest returns the identity of the latest run of the memory's directory that has a mark, 0 if none has.
 func (r *repair) latest(ctx context.Context) (server int64, err error) {
 	first, last := r.memory.Range()
-	err = r.conn.QueryRow(ctx, r.sql.of("SELECT coalesce(max(server), 0) FROM SCHEMA.marks WHERE server BETWEEN $1 AND $2"), first, last).Scan(&server)
+	err = r.conn.QueryRow(ctx,
+		r.sql.of("SELECT coalesce(max(server), 0) FROM SCHEMA.marks WHERE server BETWEEN $1 AND $2"), first,
+		last).Scan(&server)
 	return server, err
 }

@@ -129,7 +129,8 @@ func (t *try) once(do func(*pgx.Conn) error) error {
 		t.s.write.Reset()
 		t.s.read.Reset()
 	}
-	if err != nil && (fateOf(err) == unknown || state == readOnly || state == forgotten || state == noPartition || errors.Is(err, errUnseen)) {
+	if err != nil && (fateOf(err) == unknown || state == readOnly || state == forgotten || state == noPartition ||
+		errors.Is(err, errUnseen)) {
 		// The socket first: Close would wait for a server that does not answer.
 		_ = socket.Close()
 		_ = conn.Conn().Close(context.Background())

@@ -20,8 +20,8 @@ import (
 // schemaVersion is the version of schema.
 const schemaVersion = 1
 
-// schema creates the tables but for the columns of signs, which [statements.columnsFor] adds. SCHEMA stands for the schema's name. A released one
-// is never changed.
+// schema creates the tables but for the columns of signs, which [statements.columnsFor] adds. SCHEMA stands for the
+// schema's name. A released one is never changed.
 const schema = `
 -- readings has also a column for each sign, named like its field, an integer in units of the sign's last decimal; NULL: absent.
 CREATE TABLE SCHEMA.readings (
@@ -223,12 +223,13 @@ END $$;
 `)
 }
 
-// viewsOf returns the statements that define what names the columns of all signs: the view, and functions. signs are in the order of the
-// columns. Servers call the functions, and so need not know all signs.
+// viewsOf returns the statements that define what names the columns of all signs: the view, and functions. signs are in
+// the order of the columns. Servers call the functions, and so need not know all signs.
 func (q *statements) viewsOf(signs []vitals.Sign) string {
 	const timeMs = "s.last_ms - SCHEMA.number_at(b.back, i)"
 	const read = "s.NAME || ''::bytea AS NAME" // each is read once
-	flat := "(SELECT s.back || ''::bytea AS back, s.delays || ''::bytea AS delays, s.completed || ''::bytea AS completed, " + q.each(signs, read, ", ") + " OFFSET 0) AS b"
+	flat := "(SELECT s.back || ''::bytea AS back, s.delays || ''::bytea AS delays, s.completed || ''::bytea AS " +
+		"completed, " + q.each(signs, read, ", ") + " OFFSET 0) AS b"
 	return q.of(`
 -- all_readings has all readings in the units of the API, one row each; NULL is an absent sign. What is stored with a reading
 -- begins at stored_from_ms and ends at stored_to_ms.
@@ -237,7 +238,8 @@ SELECT device, time_ms, received_ms, utc_offset AS utc_offset_minutes, gateway, 
 	` + q.each(signs, "NAME UNIT AS NAME", ", ") + `
 FROM SCHEMA.readings
 UNION ALL
-SELECT s.device, ` + timeMs + ", " + timeMs + ` + s.delay_ms + SCHEMA.number_at(b.delays, i), s.utc_offset, s.gateway, s.first_ms, s.last_ms,
+SELECT s.device, ` + timeMs + ", " + timeMs +
+		` + s.delay_ms + SCHEMA.number_at(b.delays, i), s.utc_offset, s.gateway, s.first_ms, s.last_ms,
 	` + q.each(signs, "SCHEMA.number_at(b.NAME, i) UNIT", ", ") + `
 FROM SCHEMA.segments AS s CROSS JOIN LATERAL ` + flat + ` CROSS JOIN LATERAL generate_series(0, s.n - 1) AS i;
 
@@ -249,7 +251,8 @@ CREATE OR REPLACE FUNCTION SCHEMA.readings_between(from_ms bigint, to_ms bigint)
 -- since they were changed they do not get again.
 CREATE OR REPLACE FUNCTION SCHEMA.rows_of(segment SCHEMA.segments) RETURNS SETOF SCHEMA.readings LANGUAGE sql STABLE ROWS 500 AS $$
 SELECT s.device, ` + timeMs + ", " + timeMs + ` + s.delay_ms + SCHEMA.number_at(b.delays, i),
-	CASE WHEN ` + timeMs + ` < x.before_ms THEN ` + fmt.Sprint(firstTransaction) + ` ELSE ` + transaction + ` END, nullif(s.completed_ms + SCHEMA.number_at(b.completed, i), 0), s.utc_offset, s.shared, s.gateway,
+	CASE WHEN ` + timeMs + ` < x.before_ms THEN ` + fmt.Sprint(firstTransaction) + ` ELSE ` + transaction +
+		` END, nullif(s.completed_ms + SCHEMA.number_at(b.completed, i), 0), s.utc_offset, s.shared, s.gateway,
 	` + q.each(signs, "SCHEMA.number_at(b.NAME, i)::integer", ", ") + `
 FROM (SELECT ($1).* OFFSET 0) AS s CROSS JOIN LATERAL ` + flat + `
 	CROSS JOIN LATERAL (SELECT max(e.to_ms) AS before_ms FROM SCHEMA.events AS e WHERE e.kind = 5 AND e.changed > s.changed) AS x
@@ -260,7 +263,8 @@ FROM (SELECT ($1).* OFFSET 0) AS s CROSS JOIN LATERAL ` + flat + `
 CREATE OR REPLACE FUNCTION SCHEMA.cut_segments(text[], bigint[], integer[], integer[]) RETURNS bigint LANGUAGE sql AS $$
 WITH gone AS (UPDATE SCHEMA.segments AS s SET n = s.n - k.due, first_ms = s.last_ms - SCHEMA.number_at(s.back, k.due),
 		back = SCHEMA.numbers_from(s.back, k.due), delays = SCHEMA.numbers_from(s.delays, k.due),
-		completed = SCHEMA.numbers_from(s.completed, k.due), ` + q.each(signs, "NAME = SCHEMA.numbers_from(s.NAME, k.due)", ", ") + `
+		completed = SCHEMA.numbers_from(s.completed, k.due), ` + q.each(signs, "NAME = SCHEMA.numbers_from(s.NAME, k.due)",
+		", ") + `
 	FROM unnest($1, $2, $3, $4) AS k(device, last_ms, n, due) WHERE s.device = k.device AND s.last_ms = k.last_ms AND s.n = k.n RETURNING k.due)
 SELECT coalesce(sum(due), 0)::bigint FROM gone $$;
 `)
@@ -286,7 +290,9 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 	case err != nil:
 		return fmt.Errorf("read version of schema %s: %w", s.opt.Schema, hide(err))
 	case unreleased:
-		return fmt.Errorf("%w: schema %s has version %d of before release 0.1.0: export the readings with the pulsegate that wrote it, drop the schema, and import them",
+		return fmt.Errorf(
+			"%w: schema %s has version %d of before release 0.1.0: export the readings with the pulsegate that wrote it, drop "+
+				"the schema, and import them",
 			storage.ErrFormat, s.opt.Schema, version)
 	case version == schemaVersion:
 		return nil
@@ -320,14 +326,16 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 
 // upgrade makes the schema of another version this program's. It knows none yet.
 func (s *database) upgrade(from int) error {
-	return fmt.Errorf("%w: schema %s has version %d, and this program knows version %d: use a newer pulsegate", storage.ErrFormat, s.opt.Schema, from, schemaVersion)
+	return fmt.Errorf("%w: schema %s has version %d, and this program knows version %d: use a newer pulsegate",
+		storage.ErrFormat, s.opt.Schema, from, schemaVersion)
 }
 
 // version returns the version of the schema; 0 if there is none. Schemas of before release 0.1.0 have a table or a view
 // meta, and numbers of their own, or no table events.
 func (s *database) version(ctx context.Context, conn *pgx.Conn) (version int, unreleased bool, err error) {
 	var state, meta, events bool
-	if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL, to_regclass($3) IS NOT NULL",
+	if err := conn.QueryRow(ctx,
+		"SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL, to_regclass($3) IS NOT NULL",
 		s.opt.Schema+".state", s.opt.Schema+".meta", s.opt.Schema+".events").Scan(&state, &meta, &events); err != nil {
 		return 0, false, err
 	}
@@ -362,14 +370,16 @@ type statements struct {
 type readStatements struct {
 	signs uint32
 
-	record, segment string // columns of a row r of readings that decodeRecord decodes, and of a row s of segments that decodeSegment does
+	// columns of a row r of readings that decodeRecord decodes, and of a row s of segments that decodeSegment does
+	record, segment string
 
 	device, devices, latest, scan, scanDown, segments, segmentsDown, shown string
 
 	changedIn, copied, changedSegments, copiedSegments, counted string // of changes; see changedVisit
 }
 
-// writeStatements name the signs that this server has ever stored: in all its life, there are at most as many of them as there are signs.
+// writeStatements name the signs that this server has ever stored: in all its life, there are at most as many of them
+// as there are signs.
 type writeStatements struct {
 	signs    uint32
 	prepared map[string]string
@@ -383,14 +393,15 @@ type writeStatements struct {
 // of replaces SCHEMA by the schema's name.
 func (q *statements) of(sql string) string { return strings.ReplaceAll(sql, "SCHEMA", q.schema) }
 
-// each returns text once for each sign, joined by sep. It replaces NAME and NAME_MS by the quoted names of the sign's columns, NUM by its number,
-// and UNIT by what makes the number of a column one in the sign's unit.
+// each returns text once for each sign, joined by sep. It replaces NAME and NAME_MS by the quoted names of the sign's
+// columns, NUM by its number, and UNIT by what makes the number of a column one in the sign's unit.
 func (q *statements) each(signs []vitals.Sign, text, sep string) string {
 	var all []string
 	for _, sg := range signs {
 		d := q.signs.Of(sg)
 		unit := [...]string{"::numeric", "* 0.1", "* 0.01", "* 0.001"}[d.Decimals]
-		all = append(all, strings.NewReplacer("NAME_MS", `"`+d.Field+`_ms"`, "NAME", `"`+d.Field+`"`, "NUM", fmt.Sprint(int(sg)), "UNIT", unit).Replace(text))
+		all = append(all, strings.NewReplacer("NAME_MS", `"`+d.Field+`_ms"`, "NAME", `"`+d.Field+`"`, "NUM",
+			fmt.Sprint(int(sg)), "UNIT", unit).Replace(text))
 	}
 	return strings.Join(all, sep)
 }
@@ -405,7 +416,8 @@ func inBits(signs uint32) (all []vitals.Sign) {
 
 // recordColumns returns the columns of a row r of readings that decodeRecord decodes.
 func (q *statements) recordColumns(signs uint32) string {
-	return "r.time_ms, r.received_ms, r.utc_offset, r.shared, r.gateway, r.completed_ms" + q.each(inBits(signs), ", r.NAME", "")
+	return "r.time_ms, r.received_ms, r.utc_offset, r.shared, r.gateway, r.completed_ms" +
+		q.each(inBits(signs), ", r.NAME", "")
 }
 
 func newStatements(schema string, signs *vitals.Signs) *statements {
@@ -413,16 +425,25 @@ func newStatements(schema string, signs *vitals.Signs) *statements {
 	q.prepared = map[string]string{
 		q.hold: q.of("LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE"),
 
-		// The standbys may be removed from the configuration while a connection is in use. The last column rolls the transaction back if the
-		// database has forgotten, and if something was removed, or sealed, since this server looked: the attempt may be one that was given up, and
-		// reaches the database late. All parts see the same snapshot, of before the update.
-		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, ` + markedMs + `)
+		// The standbys may be removed from the configuration while a connection is in use. The last column rolls the
+		// transaction back if the database has forgotten, and if something was removed, or sealed, since this server looked:
+		// the attempt may be one that was given up, and reaches the database late. All parts see the same snapshot, of before
+		// the update.
+		q.generation: q.of(
+			`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, ` +
+				`$3::bigint, ` + markedMs + `)
 	ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms)
-SELECT generation, current_setting('synchronous_standby_names') <> '', CASE WHEN NOT (` + remembered + `) THEN SCHEMA.refuse('` + forgotten + `')
-	WHEN sealed_ms > $8::bigint OR generation > $9::bigint THEN SCHEMA.refuse('` + outdated + `') ELSE 0 END FROM SCHEMA.state`),
+SELECT generation, current_setting('synchronous_standby_names') <> '', CASE WHEN NOT (` + remembered +
+				`) THEN SCHEMA.refuse('` + forgotten + `')
+	WHEN sealed_ms > $8::bigint OR generation > $9::bigint THEN SCHEMA.refuse('` + outdated +
+				`') ELSE 0 END FROM SCHEMA.state`),
 
-		q.meet:   fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", schema)),
-		q.unseal: q.of(unsealing("USING unnest($1::text[], $2::bigint[]) AS k(device, time_ms) WHERE s.device = k.device AND s.first_ms <= k.time_ms AND s.last_ms >= k.time_ms AND s.last_ms < least(k.time_ms, " + fmt.Sprint(int64(math.MaxInt64-maxSpanMs)) + ") + " + fmt.Sprint(maxSpanMs))),
+		q.meet: fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", schema)),
+		q.unseal: q.of(
+			unsealing(
+				"USING unnest($1::text[], $2::bigint[]) AS k(device, time_ms) WHERE s.device = k.device AND s.first_ms <= " +
+					"k.time_ms AND s.last_ms >= k.time_ms AND s.last_ms < least(k.time_ms, " +
+					fmt.Sprint(int64(math.MaxInt64-maxSpanMs)) + ") + " + fmt.Sprint(maxSpanMs))),
 	}
 	q.share = q.of("LOCK TABLE ONLY SCHEMA.readings IN ACCESS SHARE MODE")
 	q.begin = "BEGIN; " + q.share
@@ -458,9 +479,12 @@ func (q *statements) newWriting(signs uint32) *writeStatements {
 		*name = fmt.Sprintf("%s of %x", [...]string{"insert", "insert new", "complete", "find", "hint"}[i], signs)
 	}
 	columns := q.each(all, ", NAME", "")
-	insert := `INSERT INTO SCHEMA.readings (device, time_ms, received_ms, changed, utc_offset, shared, gateway, completed_ms` + columns + `)
+	insert :=
+		`INSERT INTO SCHEMA.readings (device, time_ms, received_ms, changed, utc_offset, shared, gateway, completed_ms` +
+			columns + `)
 SELECT device, time_ms, received_ms, ` + transaction + `, utc_offset, shared, gateway, completed_ms` + columns + `
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::text[], $7::bigint[]` + values + `) AS u(device, time_ms, received_ms, utc_offset, shared, gateway, completed_ms` + columns + `)`
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::text[], $7::bigint[]` + values +
+			`) AS u(device, time_ms, received_ms, utc_offset, shared, gateway, completed_ms` + columns + `)`
 	// LATERAL, and LIMIT, because a join of many keys would read all readings.
 	find := `SELECT k.device, ` + q.recordColumns(signs) + `
 FROM unnest($1::text[], $2::bigint[]) AS k(device, time_ms)
@@ -471,16 +495,19 @@ CROSS JOIN LATERAL (SELECT * FROM SCHEMA.readings AS r WHERE r.device = k.device
 		w.insert:    q.of(insert),
 		w.insertNew: q.of(insert + " ON CONFLICT (device, time_ms) DO NOTHING RETURNING device, time_ms"),
 
-		// The records are locked, so there is a conflict. An UPDATE with a join would lock all partitions, and perhaps read them. Signs that this server
-		// has never stored stay as they are.
-		w.complete: q.of(insert + " ON CONFLICT (device, time_ms) DO UPDATE SET changed = excluded.changed, utc_offset = excluded.utc_offset, shared = excluded.shared, gateway = excluded.gateway, completed_ms = excluded.completed_ms" +
+		// The records are locked, so there is a conflict. An UPDATE with a join would lock all partitions, and perhaps read
+		// them. Signs that this server has never stored stay as they are.
+		w.complete: q.of(insert +
+			" ON CONFLICT (device, time_ms) DO UPDATE SET changed = excluded.changed, utc_offset = excluded.utc_offset, " +
+			"shared = excluded.shared, gateway = excluded.gateway, completed_ms = excluded.completed_ms" +
 			q.each(all, ", NAME = excluded.NAME", "")),
 
 		w.find: q.of(fmt.Sprintf(find, "")),
 	}
 	if signs != 0 {
 		// SKIP LOCKED, because these are hints: two nodes need not wait for each other.
-		w.prepared[w.hint] = q.of(`WITH free AS (SELECT device FROM SCHEMA.devices WHERE device = ANY($1::text[]) FOR NO KEY UPDATE SKIP LOCKED)
+		w.prepared[w.hint] =
+			q.of(`WITH free AS (SELECT device FROM SCHEMA.devices WHERE device = ANY($1::text[]) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE SCHEMA.devices AS d SET ` + q.each(all, "NAME_MS = greatest(d.NAME_MS, u.NAME_MS)", ", ") + `
 FROM free, unnest($1::text[]` + times + `) AS u(device` + q.each(all, ", NAME_MS", "") + `)
 WHERE d.device = free.device AND u.device = free.device`)
@@ -491,28 +518,38 @@ WHERE d.device = free.device AND u.device = free.device`)
 func (q *statements) newReading(signs uint32) *readStatements {
 	r := &readStatements{signs: signs, record: q.recordColumns(signs)}
 	all := inBits(signs)
-	r.segment = "s.first_ms, s.last_ms, s.n, s.signs, s.gateway, s.utc_offset, s.shared, s.delay_ms, s.back, s.delays, s.completed_ms, s.completed" + q.each(all, ", s.NAME", "")
-	r.shown = q.of(`SELECT EXISTS (SELECT FROM SCHEMA.erasing WHERE device = $1 AND from_ms < $3 AND to_ms >= $2 AND at > now() - interval '1 minute'),
+	r.segment =
+		"s.first_ms, s.last_ms, s.n, s.signs, s.gateway, s.utc_offset, s.shared, s.delay_ms, s.back, s.delays, " +
+			"s.completed_ms, s.completed" + q.each(all, ", s.NAME", "")
+	r.shown =
+		q.of(`SELECT EXISTS (SELECT FROM SCHEMA.erasing WHERE device = $1 AND from_ms < $3 AND to_ms >= $2 AND at > now() - interval '1 minute'),
 	coalesce((SELECT signs FROM SCHEMA.devices WHERE device = $1), 0)`)
 
-	page := "SELECT device, signs, ARRAY[" + q.each(all, "NAME_MS", ", ") + "]::bigint[] FROM SCHEMA.devices WHERE device %s"
+	page := "SELECT device, signs, ARRAY[" + q.each(all, "NAME_MS", ", ") +
+		"]::bigint[] FROM SCHEMA.devices WHERE device %s"
 	r.device, r.devices = q.of(fmt.Sprintf(page, "= $1")), q.of(fmt.Sprintf(page, "> $1 ORDER BY device LIMIT $2"))
 	value := "CASE h.sign" + q.each(all, " WHEN NUM THEN r.NAME", "") + " END"
-	r.latest = q.of(`SELECT h.at, r.time_ms, r.value, r.utc_offset FROM unnest($1::integer[], $2::text[], $3::integer[], $4::bigint[]) AS h(at, device, sign, from_ms)
+	r.latest =
+		q.of(`SELECT h.at, r.time_ms, r.value, r.utc_offset FROM unnest($1::integer[], $2::text[], $3::integer[], $4::bigint[]) AS h(at, device, sign, from_ms)
 CROSS JOIN LATERAL (SELECT r.time_ms, ` + value + ` AS value, r.utc_offset FROM SCHEMA.readings AS r
-	WHERE r.device = h.device AND ` + value + ` IS NOT NULL AND r.time_ms >= h.from_ms AND r.time_ms >= $5 ORDER BY r.time_ms DESC LIMIT 1) AS r`)
+	WHERE r.device = h.device AND ` + value +
+			` IS NOT NULL AND r.time_ms >= h.from_ms AND r.time_ms >= $5 ORDER BY r.time_ms DESC LIMIT 1) AS r`)
 
 	scan := "SELECT " + r.record + ` FROM SCHEMA.readings AS r
 WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $4`
 	r.scan, r.scanDown = q.of(fmt.Sprintf(scan, "")), q.of(fmt.Sprintf(scan, "DESC"))
-	// Values of segments that a page does not need are not read: before is the number of readings of the segments before one, and next_ms
-	// where the first of the others starts. The bound of the other end, which follows from maxSpanMs, is for the index.
-	segments := "SELECT " + r.segment + `, s.next_ms FROM (SELECT s.*, lead(START) OVER w AS next_ms, coalesce(sum(n) FILTER (WHERE WHOLE) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+	// Values of segments that a page does not need are not read: before is the number of readings of the segments before
+	// one, and next_ms where the first of the others starts. The bound of the other end, which follows from maxSpanMs, is
+	// for the index.
+	segments := "SELECT " + r.segment +
+		`, s.next_ms FROM (SELECT s.*, lead(START) OVER w AS next_ms, coalesce(sum(n) FILTER (WHERE WHOLE) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
 	FROM (SELECT * FROM SCHEMA.segments WHERE device = $1 AND EDGE $5 AND last_ms >= $2 AND first_ms < $3 ORDER BY ORDERED LIMIT $4) AS s
 	WINDOW w AS (ORDER BY ORDERED)) AS s WHERE s.before < $6`
-	r.segments = q.of(strings.NewReplacer("START", "first_ms", "WHOLE", "first_ms >= $2", "EDGE", "first_ms >", "ORDERED", "first_ms").Replace(segments))
+	r.segments = q.of(strings.NewReplacer("START", "first_ms", "WHOLE", "first_ms >= $2", "EDGE", "first_ms >", "ORDERED",
+		"first_ms").Replace(segments))
 	q.changes(r)
-	r.segmentsDown = q.of(strings.NewReplacer("START", "last_ms", "WHOLE", "last_ms < $3", "EDGE", "last_ms <", "ORDERED", "last_ms DESC").Replace(segments))
+	r.segmentsDown = q.of(strings.NewReplacer("START", "last_ms", "WHOLE", "last_ms < $3", "EDGE", "last_ms <", "ORDERED",
+		"last_ms DESC").Replace(segments))
 	return r
 }
 
@@ -521,16 +558,22 @@ func (q *statements) changes(r *readStatements) {
 	const key = "x.device >= $1 AND x.device < $2 AND (x.device, x.%s) > ($3, $4)"
 	const inWindow = "x.changed >= $%d AND x.changed < $%d AND x.changed <> ALL($%d::bigint[])"
 	const late = "x.changed = ANY($%d::bigint[])"
-	rows := "SELECT x.*, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = x.device), 0) AS known FROM SCHEMA.readings AS x WHERE " + fmt.Sprintf(key, "time_ms") + " AND "
+	rows := "SELECT x.*, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = x.device), 0) AS known FROM " +
+		"SCHEMA.readings AS x WHERE " + fmt.Sprintf(key, "time_ms") + " AND "
 	read := "SELECT r.device, r.known, r.changed, " + r.record + " FROM r ORDER BY r.device, r.time_ms"
-	// Numbers are looked for first: the order must not make PostgreSQL read another index. OR might make it read the table.
-	r.changedIn = q.of("WITH r AS MATERIALIZED (" + rows + fmt.Sprintf(inWindow, 5, 6, 7) + " UNION ALL " + rows + fmt.Sprintf(late, 8) + ") " + read + " LIMIT $9")
-	r.copied = q.of("SELECT r.device, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = r.device), 0), " + ownNumber + ", " + r.record + " FROM SCHEMA.readings AS r WHERE " +
+	// Numbers are looked for first: the order must not make PostgreSQL read another index. OR might make it read the
+	// table.
+	r.changedIn = q.of("WITH r AS MATERIALIZED (" + rows + fmt.Sprintf(inWindow, 5, 6, 7) + " UNION ALL " +
+		rows + fmt.Sprintf(late, 8) + ") " + read + " LIMIT $9")
+	r.copied = q.of("SELECT r.device, coalesce((SELECT signs FROM SCHEMA.devices AS v WHERE v.device = r.device), 0), " +
+		ownNumber + ", " + r.record + " FROM SCHEMA.readings AS r WHERE " +
 		strings.ReplaceAll(fmt.Sprintf(key, "time_ms"), "x.", "r.") + " ORDER BY r.device, r.time_ms LIMIT $5")
 	segments := "SELECT x.* FROM SCHEMA.segments AS x WHERE " + fmt.Sprintf(key, "last_ms")
 	read = "SELECT s.device, s.changed, " + r.segment + " FROM s ORDER BY s.device, s.first_ms, s.last_ms"
-	r.changedSegments = q.of("WITH s AS MATERIALIZED (" + segments + " AND x.changed >= $5 AND x.changed < $6) " + read + " LIMIT $7")
-	r.copiedSegments = q.of("SELECT s.device, " + strings.ReplaceAll(ownNumber, "r.", "s.") + ", " + r.segment + " FROM SCHEMA.segments AS s WHERE " +
+	r.changedSegments = q.of("WITH s AS MATERIALIZED (" + segments + " AND x.changed >= $5 AND x.changed < $6) " +
+		read + " LIMIT $7")
+	r.copiedSegments = q.of("SELECT s.device, " + strings.ReplaceAll(ownNumber, "r.", "s.") + ", " + r.segment +
+		" FROM SCHEMA.segments AS s WHERE " +
 		strings.ReplaceAll(fmt.Sprintf(key, "last_ms"), "x.", "s.") + " ORDER BY s.device, s.first_ms, s.last_ms LIMIT $5")
 	// What is MATERIALIZED is planned as if all of it was read: a LIMIT within it might make PostgreSQL read the table.
 	r.counted = q.of("WITH r AS MATERIALIZED (SELECT 1 FROM SCHEMA.readings AS x WHERE " + fmt.Sprintf(inWindow, 1, 2, 3) +
@@ -539,7 +582,8 @@ func (q *statements) changes(r *readStatements) {
 		") SELECT (SELECT count(*) FROM (SELECT FROM r LIMIT $7) AS r), (SELECT count(*) FROM (SELECT FROM s LIMIT $8) AS s)")
 }
 
-// remembered is the condition that state and marks have at least what a server, $1, knows: the numbers of its slots, $5, the
-// generation, $6, and the last change, $7. A slot whose number is 0 has acknowledged nothing, and may have no row; change 0 is none.
+// remembered is the condition that state and marks have at least what a server, $1, knows: the numbers of its slots,
+// $5, the generation, $6, and the last change, $7. A slot whose number is 0 has acknowledged nothing, and may have no
+// row; change 0 is none.
 const remembered = `($7::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $7::bigint)) AND generation >= $6::bigint
 	AND (SELECT count(*) FROM SCHEMA.marks AS k WHERE k.server = $1::bigint AND ($5::bigint[])[k.slot + 1] BETWEEN 1 AND k.number) = (SELECT count(*) FROM unnest($5::bigint[]) AS a WHERE a > 0)`

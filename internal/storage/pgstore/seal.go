@@ -19,9 +19,9 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A horizon is the time before which readings may be in segments, as far as this server knows. state.sealed_ms has it. A transaction
-// that stores readings looks those before it up in segments, and its last statement fails if the horizon has been raised above
-// one that it has not looked up.
+// A horizon is the time before which readings may be in segments, as far as this server knows. state.sealed_ms has it.
+// A transaction that stores readings looks those before it up in segments, and its last statement fails if the horizon
+// has been raised above one that it has not looked up.
 type horizon struct{ atomic.Int64 }
 
 // note notes a horizon that the database had: it is never lowered.
@@ -36,9 +36,9 @@ func (h *horizon) note(ms int64) {
 
 // A sealer moves old readings from rows to segments. Of all servers, one does so at a time.
 //
-// A transaction moves some readings of some devices. It holds a lock exclusively that all others hold shared which read or change segments, or
-// rows before the horizon. So a reading is in one place whenever nobody moves it, and readers, which
-// have one snapshot for both, find it in one.
+// A transaction moves some readings of some devices. It holds a lock exclusively that all others hold shared which read
+// or change segments, or rows before the horizon. So a reading is in one place whenever nobody moves it, and readers,
+// which have one snapshot for both, find it in one.
 //
 // It leaves each device's last reading with each sign in rows, of those that it finds: the latest values are in rows.
 type sealer struct {
@@ -78,7 +78,8 @@ func (s sealer) run(ctx context.Context) {
 		began := time.Now()
 		beforeMs := began.Add(-s.opt.SealAfter).UnixMilli()
 		// A clock that was ahead may have left a later time there.
-		if passedMs := s.counters.passedMs.Load(); passedMs <= began.UnixMilli() && beforeMs < passedMs+s.opt.SealEvery.Milliseconds() {
+		if passedMs := s.counters.passedMs.Load(); passedMs <= began.UnixMilli() &&
+			beforeMs < passedMs+s.opt.SealEvery.Milliseconds() {
 			continue
 		}
 		n, err := s.seal(ctx, beforeMs)
@@ -93,10 +94,13 @@ func (s sealer) run(ctx context.Context) {
 }
 
 // errPublished means that a consumer of logical decoding would see readings deleted that are sealed.
-var errPublished = errors.New("a publication has the deletes of readings, and sealing deletes rows: ALTER PUBLICATION … SET (publish = 'insert, update'), or add the table segments to it, if consumers read that")
+var errPublished = errors.New(
+	"a publication has the deletes of readings, and sealing deletes rows: ALTER PUBLICATION … SET (publish = 'insert, " +
+		"update'), or add the table segments to it, if consumers read that")
 
-// seal seals what was measured before a time, and returns the number of readings. It returns 0 if another server does so. If a
-// transaction is rolled back, because another one holds the lock for long, it seals the other devices before it returns the error.
+// seal seals what was measured before a time, and returns the number of readings. It returns 0 if another server does
+// so. If a transaction is rolled back, because another one holds the lock for long, it seals the other devices before
+// it returns the error.
 func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err error) {
 	conn, err := s.write.Acquire(ctx)
 	if err != nil {
@@ -106,7 +110,9 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 	var free bool
 	key := lockKey("sealer", s.opt.Schema)
 	// If this server freezes between two transactions, another one seals.
-	if err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_try_advisory_lock($1) THEN set_config('idle_session_timeout', '20s', false) <> '' ELSE false END", key).Scan(&free); err != nil || !free {
+	if err := conn.QueryRow(ctx,
+		"SELECT CASE WHEN pg_try_advisory_lock($1) THEN set_config('idle_session_timeout', '20s', false) <> '' "+
+			"ELSE false END", key).Scan(&free); err != nil || !free {
 		return 0, err
 	}
 	reset := fmt.Sprintf("SELECT pg_advisory_unlock(%d); SET idle_session_timeout = 0", key)
@@ -135,7 +141,8 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 	renewed := false
 	for after := ""; ; {
 		var page []string
-		rows, err := conn.Query(ctx, s.sql.of("SELECT device FROM SCHEMA.devices WHERE device > $1 ORDER BY device LIMIT $2"), after, sealDevices)
+		rows, err := conn.Query(ctx, s.sql.of("SELECT device FROM SCHEMA.devices WHERE device > $1 ORDER BY device LIMIT $2"),
+			after, sealDevices)
 		if err == nil {
 			page, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		}
@@ -171,12 +178,15 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 	}
 }
 
-// compress makes PostgreSQL compress the pages that the session writes to its log, and reports whether it does. After a checkpoint, the first
-// reading of a page that is sealed writes the whole page. It asks for the right first: an error would be in PostgreSQL's log again and again.
+// compress makes PostgreSQL compress the pages that the session writes to its log, and reports whether it does. After a
+// checkpoint, the first reading of a page that is sealed writes the whole page. It asks for the right first: an error
+// would be in PostgreSQL's log again and again.
 func (s sealer) compress(ctx context.Context, conn *pgxpool.Conn) (compressed bool, err error) {
 	var off, allowed bool
 	var methods []string // nil before PostgreSQL 15, which has one, and no right to set it
-	err = conn.QueryRow(ctx, "SELECT setting = 'off', enumvals, current_setting('is_superuser') = 'on' FROM pg_settings WHERE name = 'wal_compression'").Scan(&off, &methods, &allowed)
+	err = conn.QueryRow(ctx,
+		"SELECT setting = 'off', enumvals, current_setting('is_superuser') = 'on' FROM pg_settings WHERE name = "+
+			"'wal_compression'").Scan(&off, &methods, &allowed)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !off {
 		return false, nil
 	}
@@ -188,7 +198,9 @@ func (s sealer) compress(ctx context.Context, conn *pgxpool.Conn) (compressed bo
 	}
 	if !allowed {
 		s.uncompressed.Do(func() {
-			s.opt.Log.Info("sealing writes whole pages to PostgreSQL's log, uncompressed: set wal_compression, or GRANT SET ON PARAMETER wal_compression")
+			s.opt.Log.Info(
+				"sealing writes whole pages to PostgreSQL's log, uncompressed: set wal_compression, or GRANT SET ON PARAMETER " +
+					"wal_compression")
 		})
 		return false, nil
 	}
@@ -203,7 +215,8 @@ func (s sealer) compress(ctx context.Context, conn *pgxpool.Conn) (compressed bo
 // published returns errPublished, with names, if there are such publications.
 func (s sealer) published(ctx context.Context, conn *pgxpool.Conn) error {
 	var names *string
-	if err := conn.QueryRow(ctx, `SELECT string_agg(pubname, ', ' ORDER BY pubname) FROM pg_publication AS p WHERE pubdelete
+	if err := conn.QueryRow(ctx,
+		`SELECT string_agg(pubname, ', ' ORDER BY pubname) FROM pg_publication AS p WHERE pubdelete
 		AND EXISTS (SELECT FROM pg_publication_tables AS t WHERE t.pubname = p.pubname AND schemaname = $1 AND tablename ~ $2)
 		AND NOT EXISTS (SELECT FROM pg_publication_tables AS t WHERE t.pubname = p.pubname AND schemaname = $1 AND tablename = 'segments')`,
 		s.opt.Schema, "^readings(_default)?$|^"+partitionPrefix+"[0-9]+$").Scan(&names); err != nil {
@@ -243,8 +256,9 @@ func (s sealer) passed(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) 
 	return nil
 }
 
-// raise raises the horizon, and returns it, or beforeMs if that is earlier: no group that is being stored has readings before it
-// afterwards that were not looked up. It is never later than the clock of the database: what is before it costs a look-up for good.
+// raise raises the horizon, and returns it, or beforeMs if that is earlier: no group that is being stored has readings
+// before it afterwards that were not looked up. It is never later than the clock of the database: what is before it
+// costs a look-up for good.
 func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (int64, error) {
 	var ms int64
 	if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -255,7 +269,9 @@ func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (
 		if err := s.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, s.sql.of(`UPDATE SCHEMA.state SET sealed_ms = greatest(sealed_ms, least($1, (extract(epoch FROM now()) * 1000)::bigint))
+		err := tx.QueryRow(ctx,
+			s.sql.of(
+				`UPDATE SCHEMA.state SET sealed_ms = greatest(sealed_ms, least($1, (extract(epoch FROM now()) * 1000)::bigint))
 			RETURNING sealed_ms`), beforeMs).Scan(&ms)
 		if err == nil {
 			s.horizon.note(ms)
@@ -267,12 +283,16 @@ func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (
 	return min(ms, beforeMs), nil
 }
 
-// sealDevices runs a transaction that seals readings of some devices, of each from a time on. It returns their number, and the devices that may have
-// more, and from when on: the index still has the rows that were deleted, and passing over them takes longer than all the rest.
-func (s sealer) sealDevices(ctx context.Context, conn *pgxpool.Conn, devices []string, fromMs []int64, beforeMs int64) (sealed int64, left []string, leftMs []int64, err error) {
+// sealDevices runs a transaction that seals readings of some devices, of each from a time on. It returns their number,
+// and the devices that may have more, and from when on: the index still has the rows that were deleted, and passing
+// over them takes longer than all the rest.
+func (s sealer) sealDevices(ctx context.Context, conn *pgxpool.Conn, devices []string, fromMs []int64,
+	beforeMs int64) (sealed int64, left []string, leftMs []int64, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// If this server freezes in the middle, late readings and erasures wait for seconds.
-		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL synchronous_commit = off; SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL tcp_user_timeout = '10s';
+		if _, err := tx.Exec(ctx,
+			fmt.Sprintf(
+				`SET LOCAL synchronous_commit = off; SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL tcp_user_timeout = '10s';
 			SET LOCAL lock_timeout = '1s'; SELECT pg_advisory_xact_lock(%d)`, lockKey("seal", s.opt.Schema))); err != nil {
 			return err
 		}
@@ -335,14 +355,17 @@ func (s sealer) delete(ctx context.Context, tx pgx.Tx, places map[uint32][]pgtyp
 	return nil
 }
 
-// ownNumber is the number of a row r, or, if that is one of another cluster from which it was copied, one before all others:
-// a segment has the greatest of its readings, and those that this cluster has stored would not be found.
-var ownNumber = fmt.Sprintf("CASE WHEN r.changed < pg_snapshot_xmax(pg_current_snapshot())::text::bigint THEN r.changed ELSE %d END", firstTransaction)
+// ownNumber is the number of a row r, or, if that is one of another cluster from which it was copied, one before all
+// others: a segment has the greatest of its readings, and those that this cluster has stored would not be found.
+var ownNumber = fmt.Sprintf(
+	"CASE WHEN r.changed < pg_snapshot_xmax(pg_current_snapshot())::text::bigint THEN r.changed ELSE %d END",
+	firstTransaction)
 
 // due reads the first rows of each device, from a time on, that may be sealed. What has expired stays, until an expiry
 // has removed it: a segment has the number of its latest reading, so consumers would get it together with one that has
 // arrived since.
-func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []int64, beforeMs int64, due map[string][]dueRow) error {
+func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []int64, beforeMs int64,
+	due map[string][]dueRow) error {
 	q := s.sql.reading.Load()
 	expired, err := s.events().expired(ctx, tx)
 	if err != nil {
@@ -352,7 +375,9 @@ func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []i
 	for _, x := range expired {
 		keptMs = max(keptMs, x.beforeUnixMs)
 	}
-	rows, err := tx.Query(ctx, s.sql.of(`SELECT d.device, v.signs, `+ownNumber+`, r.at, r.tab, `+q.record+` FROM unnest($1::text[], $4::bigint[]) AS d(device, from_ms) JOIN SCHEMA.devices AS v USING (device)
+	rows, err := tx.Query(ctx,
+		s.sql.of(
+			`SELECT d.device, v.signs, `+ownNumber+`, r.at, r.tab, `+q.record+` FROM unnest($1::text[], $4::bigint[]) AS d(device, from_ms) JOIN SCHEMA.devices AS v USING (device)
 		CROSS JOIN LATERAL (SELECT *, ctid AS at, tableoid AS tab FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms >= greatest(d.from_ms, $5) AND r.time_ms < $2 ORDER BY r.time_ms LIMIT $3) AS r`),
 		pgx.QueryResultFormats{pgx.BinaryFormatCode}, devices, beforeMs, sealRows, fromMs, keptMs)
 	if err != nil {
@@ -368,7 +393,8 @@ func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []i
 		if binary.BigEndian.Uint32(v[1])&^q.signs != 0 {
 			return errUnknownSign
 		}
-		r := dueRow{changed: decodeInt64(v[2]), at: pgtype.TID{BlockNumber: binary.BigEndian.Uint32(v[3]), OffsetNumber: binary.BigEndian.Uint16(v[3][4:]), Valid: true}, table: binary.BigEndian.Uint32(v[4])}
+		r := dueRow{changed: decodeInt64(v[2]), at: pgtype.TID{BlockNumber: binary.BigEndian.Uint32(v[3]),
+			OffsetNumber: binary.BigEndian.Uint16(v[3][4:]), Valid: true}, table: binary.BigEndian.Uint32(v[4])}
 		if r.Record, err = decodeRecord(v[5:], q.signs, gateway); err != nil {
 			return err
 		}
@@ -378,7 +404,8 @@ func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []i
 	return rows.Err()
 }
 
-// parts divides rows of a device into those of segments, without the last one with each sign. It returns the time of the first one that it leaves.
+// parts divides rows of a device into those of segments, without the last one with each sign. It returns the time of
+// the first one that it leaves.
 func (s sealer) parts(rows []dueRow, beforeMs int64) (all [][]dueRow, restMs int64) {
 	type kind struct {
 		signs     uint32
@@ -435,8 +462,10 @@ func fits(part []dueRow, r *dueRow) bool {
 // verify reads segments back, and returns an error unless they have the readings that were moved.
 func (s sealer) verify(ctx context.Context, tx pgx.Tx, all *segments, moved map[string][]storage.Record) error {
 	q := s.sql.reading.Load()
-	rows, err := tx.Query(ctx, s.sql.of("SELECT s.device, "+q.segment+` FROM unnest($1::text[], $2::bigint[]) AS k(device, last_ms)
-		JOIN SCHEMA.segments AS s ON s.device = k.device AND s.last_ms = k.last_ms`), pgx.QueryResultFormats{pgx.BinaryFormatCode}, all.devices, all.lastMs)
+	rows, err := tx.Query(ctx,
+		s.sql.of("SELECT s.device, "+q.segment+` FROM unnest($1::text[], $2::bigint[]) AS k(device, last_ms)
+		JOIN SCHEMA.segments AS s ON s.device = k.device AND s.last_ms = k.last_ms`),
+		pgx.QueryResultFormats{pgx.BinaryFormatCode}, all.devices, all.lastMs)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,8 @@ func flatten(r storage.Record) flat {
 func (f flat) settle(e *storage.Entry) (flat, storage.Outcome, vitals.Sign) {
 	r := e.Reading
 	if f == (flat{}) {
-		return flat{storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}, r.Gateway}, storage.Stored, 0
+		return flat{storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values,
+			UTCOffset: r.UTCOffset}, r.Gateway}, storage.Stored, 0
 	}
 	merged, sign, outcome := storage.Merge(&f.Values, &r.Values)
 	if outcome != storage.Completed {
@@ -214,7 +215,8 @@ func newBout(r *rand.Rand, before map[modelKey]flat, killing bool) *bout {
 		b.removals = append(b.removals, b.removals[0]) // of two servers
 	case 1:
 		b.removals = append(b.removals, removal{device: modelDevices[r.IntN(3)], toMs: math.MaxInt64})
-		b.removals = append(b.removals, removal{device: modelDevices[r.IntN(3)], fromMs: modelMs + r.Int64N(100)*minuteMs, toMs: modelMs + (100+r.Int64N(200))*minuteMs})
+		b.removals = append(b.removals, removal{device: modelDevices[r.IntN(3)], fromMs: modelMs + r.Int64N(100)*minuteMs,
+			toMs: modelMs + (100+r.Int64N(200))*minuteMs})
 	}
 	return b
 }
@@ -313,7 +315,9 @@ func (b *bout) play(t *testing.T, r *rand.Rand, w *sealWorld, server *pgtest.Ser
 			defer conn.Close(context.Background())
 			for !ended.Load() {
 				time.Sleep(time.Duration(own.IntN(200)) * time.Millisecond)
-				if _, err := conn.Exec(context.Background(), "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE application_name = 'pulsegate' ORDER BY state = 'idle', random() LIMIT 1) AS one"); err != nil {
+				if _, err := conn.Exec(context.Background(),
+					"SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE application_name = 'pulsegate' "+
+						"ORDER BY state = 'idle', random() LIMIT 1) AS one"); err != nil {
 					t.Errorf("end a connection: %v", err)
 				}
 			}
@@ -358,7 +362,8 @@ func (b *bout) play(t *testing.T, r *rand.Rand, w *sealWorld, server *pgtest.Ser
 		}
 	}
 	if got := int64(len(after) - len(b.before)); got != added && !b.killing {
-		t.Errorf("there are %d readings more, and %d were acknowledged as stored, and %d as removed", got, added+removed.Load(), removed.Load())
+		t.Errorf("there are %d readings more, and %d were acknowledged as stored, and %d as removed", got,
+			added+removed.Load(), removed.Load())
 	}
 	t.Logf("%d readings, and %d were sealed meanwhile", len(after), sealed.Load())
 	w.mustBeLatest(t, after)
@@ -371,8 +376,10 @@ func (b *bout) play(t *testing.T, r *rand.Rand, w *sealWorld, server *pgtest.Ser
 // describe logs what the database has, whatever the store reads, and the end of the server's log.
 func (w *sealWorld) describe(t *testing.T, server *pgtest.Server) {
 	for _, sql := range []string{
-		"SELECT format('%s: %s rows of %s', tableoid::regclass, count(*), device) FROM SCHEMA.readings GROUP BY tableoid, device ORDER BY 1",
-		"SELECT format('segments: %s readings of %s in %s', sum(n), device, count(*)) FROM SCHEMA.segments GROUP BY device ORDER BY 1",
+		"SELECT format('%s: %s rows of %s', tableoid::regclass, count(*), device) FROM SCHEMA.readings GROUP BY tableoid, " +
+			"device ORDER BY 1",
+		"SELECT format('segments: %s readings of %s in %s', sum(n), device, count(*)) FROM SCHEMA.segments GROUP BY " +
+			"device ORDER BY 1",
 		"SELECT format('%s seconds since the server started', extract(epoch FROM now() - pg_postmaster_start_time()))",
 	} {
 		rows, err := w.conn.Query(context.Background(), w.sql(sql))
@@ -383,8 +390,8 @@ func (w *sealWorld) describe(t *testing.T, server *pgtest.Server) {
 	t.Logf("%s", strings.Join(lines[max(0, len(lines)-200):], "\n"))
 }
 
-// butRegistered returns those violations that are not about devices that are not registered: after an erasure, a group that was being stored
-// registers them before it is acknowledged.
+// butRegistered returns those violations that are not about devices that are not registered: after an erasure, a group
+// that was being stored registers them before it is acknowledged.
 func butRegistered(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(text string) bool { return strings.Contains(text, "registered") })
 }
@@ -401,7 +408,8 @@ func (b *bout) describe(k modelKey, after flat) string {
 	text := fmt.Sprintf("no order of the calls explains the record %s, after %s:", record(after), record(b.before[k]))
 	for _, e := range b.atKey[k] {
 		next, _, _ := flat{}.settle(e.Entry)
-		text += fmt.Sprintf("\n%s (sign %d, known: %v) of %s", storetest.OutcomeName(e.Outcome), e.Sign, e.known, record(next))
+		text += fmt.Sprintf("\n%s (sign %d, known: %v) of %s", storetest.OutcomeName(e.Outcome), e.Sign, e.known,
+			record(next))
 	}
 	for i := range b.removals {
 		if x := &b.removals[i]; x.covers(k) {
@@ -413,7 +421,8 @@ func (b *bout) describe(k modelKey, after flat) string {
 
 // read reads a page, and checks that all records that no call touches are in it.
 func (b *bout) read(t *testing.T, r *rand.Rand, s *pgstore.Store) {
-	span := storage.Range{Device: modelDevices[r.IntN(3)], FromUnixMs: randomTime(r), ToUnixMs: math.MaxInt64, Descending: r.IntN(2) == 0}
+	span := storage.Range{Device: modelDevices[r.IntN(3)], FromUnixMs: randomTime(r), ToUnixMs: math.MaxInt64,
+		Descending: r.IntN(2) == 0}
 	dst := make([]storage.Record, 1+r.IntN(200))
 	n, err := s.Scan(context.Background(), span, dst)
 	if err != nil {
@@ -430,7 +439,8 @@ func (b *bout) read(t *testing.T, r *rand.Rand, s *pgstore.Store) {
 	got := map[int64]flat{}
 	for i, rec := range dst[:n] {
 		got[rec.TimeUnixMs] = flatten(rec)
-		if i > 0 && (rec.TimeUnixMs > dst[i-1].TimeUnixMs) == span.Descending || rec.TimeUnixMs < span.FromUnixMs || rec.TimeUnixMs >= span.ToUnixMs {
+		if i > 0 && (rec.TimeUnixMs > dst[i-1].TimeUnixMs) == span.Descending || rec.TimeUnixMs < span.FromUnixMs ||
+			rec.TimeUnixMs >= span.ToUnixMs {
 			t.Errorf("a page has records that are not in order, or not of %+v", span)
 		}
 	}
@@ -468,8 +478,9 @@ func (w *sealWorld) mustBeLatest(t failer, all map[modelKey]flat) {
 	}
 }
 
-// TestSealedAtOnce makes calls of three servers at once, while all of them seal, and looks for an order that explains what they returned and what is
-// stored afterwards. In every other bout, connections are ended, and transactions of the sealers and of others fail in the middle.
+// TestSealedAtOnce makes calls of three servers at once, while all of them seal, and looks for an order that explains
+// what they returned and what is stored afterwards. In every other bout, connections are ended, and transactions of the
+// sealers and of others fail in the middle.
 func TestSealedAtOnce(t *testing.T) { playBouts(t, *sealBouts) }
 
 // TestSealedAtOnceExhaustive (make exhaustive) plays more.

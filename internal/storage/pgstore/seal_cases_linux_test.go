@@ -41,8 +41,8 @@ func TestSealedEraseLatest(t *testing.T) {
 	}
 }
 
-// TestEraseSealedValues erases values of readings in segments, more than one transaction changes: those of a sign, and of
-// a gateway. What is left is sealed again.
+// TestEraseSealedValues erases values of readings in segments, more than one transaction changes: those of a sign, and
+// of a gateway. What is left is sealed again.
 //
 // Its mutant is erase-values-in-rows.
 func TestEraseSealedValues(t *testing.T) {
@@ -61,7 +61,8 @@ func TestEraseSealedValues(t *testing.T) {
 	}
 	try(t, s.Append(group))
 	seal(t, s, sealStart+2*n*1000)
-	e := storage.Erasure{Device: modelNames("d")[0], FromUnixMs: sealStart, ToUnixMs: sealStart + (n-1)*1000, Signs: 1 << vitals.HeartRate}
+	e := storage.Erasure{Device: modelNames("d")[0], FromUnixMs: sealStart, ToUnixMs: sealStart + (n-1)*1000,
+		Signs: 1 << vitals.HeartRate}
 	got, err := s.EraseValues(e)
 	if err != nil || got.Readings != n-1 {
 		t.Errorf("of a sign: %+v, %v, want %d readings", got, err, n-1)
@@ -70,7 +71,8 @@ func TestEraseSealedValues(t *testing.T) {
 	if left := scanned(t, s, all, n); len(left) != n/3+1 {
 		t.Errorf("of a sign: %d readings are left, want %d", len(left), n/3+1)
 	}
-	if d, err := s.Latest(context.Background(), e.Device); err != nil || d.Latest[vitals.HeartRate].TimeUnixMs != e.ToUnixMs {
+	if d, err := s.Latest(context.Background(), e.Device); err != nil ||
+		d.Latest[vitals.HeartRate].TimeUnixMs != e.ToUnixMs {
 		t.Errorf("Latest returned %+v, %v", d, err)
 	}
 	seal(t, s, sealStart+2*n*1000)
@@ -84,9 +86,9 @@ func TestEraseSealedValues(t *testing.T) {
 	}
 }
 
-// TestEraseNothingSealed erases values that no segment has: those of a gateway that has sent none, of a sign that none has,
-// and of a gateway whose readings another one has completed. All segments stay, which would otherwise become rows while no
-// group is stored.
+// TestEraseNothingSealed erases values that no segment has: those of a gateway that has sent none, of a sign that none
+// has, and of a gateway whose readings another one has completed. All segments stay, which would otherwise become rows
+// while no group is stored.
 //
 // Seen to fail when all segments of the time became rows.
 func TestEraseNothingSealed(t *testing.T) {
@@ -114,7 +116,8 @@ func TestEraseNothingSealed(t *testing.T) {
 	}
 	before := segments()
 	for _, e := range []storage.Erasure{
-		{Gateway: modelNames("nobody")[0]}, {Signs: 1 << vitals.Systolic}, {Gateway: modelNames("g1")[0]}, {Gateway: modelNames("g2")[0], Shared: true},
+		{Gateway: modelNames("nobody")[0]}, {Signs: 1 << vitals.Systolic}, {Gateway: modelNames("g1")[0]},
+		{Gateway: modelNames("g2")[0], Shared: true},
 	} {
 		e.Device, e.FromUnixMs, e.ToUnixMs = modelNames("d")[0], sealStart, storage.OpenEnd
 		if got, err := s.EraseValues(e); err != nil || got.Readings != 0 {
@@ -149,7 +152,8 @@ func TestEraseBesideStored(t *testing.T) {
 		done <- err
 	}()
 	polltest.Until(t, "the erasure waits", func() bool {
-		return queryValue[int64](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted") == 1
+		return queryValue[int64](t, server,
+			"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted") == 1
 	})
 	mustStore(t, b, heardBy("g1", 2, vitals.HeartRate))
 	_, err = conn.Exec(context.Background(), "SELECT pg_advisory_unlock($1)", lock)
@@ -204,8 +208,8 @@ func TestSealedCompleted(t *testing.T) {
 	check("rows again")
 }
 
-// TestSealedOldHorizon repeats, on another server, what was sealed at this moment. That server learns of the new horizon when it fails, or
-// within a second.
+// TestSealedOldHorizon repeats, on another server, what was sealed at this moment. That server learns of the new
+// horizon when it fails, or within a second.
 //
 // Its mutant is trust-old-horizon.
 func TestSealedOldHorizon(t *testing.T) {
@@ -231,8 +235,8 @@ func TestSealedOldHorizon(t *testing.T) {
 	}
 }
 
-// TestSealedCompressed checks that the sealer compresses the pages that it writes to PostgreSQL's log if it has the right to, and
-// only it does.
+// TestSealedCompressed checks that the sealer compresses the pages that it writes to PostgreSQL's log if it has the
+// right to, and only it does.
 func TestSealedCompressed(t *testing.T) {
 	server := sharedServer(t)
 	compressed := "pglz"
@@ -253,7 +257,8 @@ func TestSealedCompressed(t *testing.T) {
 		GRANT INSERT ON SCHEMA.seen TO PUBLIC;
 		CREATE FUNCTION SCHEMA.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO SCHEMA.seen VALUES (TG_TABLE_NAME, current_setting('wal_compression')); RETURN NULL; END $$;
 		CREATE TRIGGER see AFTER INSERT ON SCHEMA.readings FOR EACH STATEMENT EXECUTE FUNCTION SCHEMA.see();
-		CREATE TRIGGER see AFTER INSERT ON SCHEMA.segments FOR EACH STATEMENT EXECUTE FUNCTION SCHEMA.see()`, "SCHEMA", o.Schema))
+		CREATE TRIGGER see AFTER INSERT ON SCHEMA.segments FOR EACH STATEMENT EXECUTE FUNCTION SCHEMA.see()`,
+		"SCHEMA", o.Schema))
 	for i, tt := range []struct{ before, want string }{
 		{"", "off"},
 		{"GRANT SET ON PARAMETER wal_compression TO " + role, compressed},
@@ -264,12 +269,14 @@ func TestSealedCompressed(t *testing.T) {
 		if n := seal(t, s, sealStart+int64(i+1)*20*60000); n == 0 {
 			t.Errorf("%q: nothing was sealed", tt.before)
 		}
-		if got := queryValue[string](t, server, "SELECT string_agg(DISTINCT wal_compression, ' ') FROM "+o.Schema+".seen WHERE what = 'segments'"); got != tt.want {
+		if got := queryValue[string](t, server,
+			"SELECT string_agg(DISTINCT wal_compression, ' ') FROM "+o.Schema+".seen WHERE what = 'segments'"); got != tt.want {
 			t.Errorf("%q: segments were written with wal_compression %s, want %s", tt.before, got, tt.want)
 		}
 		execute(t, server, "TRUNCATE "+o.Schema+".seen")
 		mustStore(t, s, mixed("bed-8", 100)...) // on the connection that was released last
-		if got := queryValue[string](t, server, "SELECT string_agg(DISTINCT wal_compression, ' ') FROM "+o.Schema+".seen WHERE what = 'readings'"); got != "off" {
+		if got := queryValue[string](t, server,
+			"SELECT string_agg(DISTINCT wal_compression, ' ') FROM "+o.Schema+".seen WHERE what = 'readings'"); got != "off" {
 			t.Errorf("%q: readings were written with wal_compression %s, want off", tt.before, got)
 		}
 		execute(t, server, "TRUNCATE "+o.Schema+".seen")
@@ -280,8 +287,8 @@ func TestSealedCompressed(t *testing.T) {
 	}
 }
 
-// TestCutBesideLate repeats a reading of a segment while another server removes the first readings of that segment: it is a duplicate.
-// Seen to fail when the segment was replaced by another row.
+// TestCutBesideLate repeats a reading of a segment while another server removes the first readings of that segment: it
+// is a duplicate. Seen to fail when the segment was replaced by another row.
 func TestCutBesideLate(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -300,7 +307,10 @@ func TestCutBesideLate(t *testing.T) {
 	try(t, err)
 	defer tx.Rollback(ctx)
 	var cut int64
-	try(t, tx.QueryRow(ctx, strings.ReplaceAll(`SELECT S.cut_segments(array_agg(device), array_agg(last_ms), array_agg(n), array_agg(3)) FROM S.segments`, "S.", o.Schema+".")).Scan(&cut))
+	try(t, tx.QueryRow(ctx,
+		strings.ReplaceAll(
+			`SELECT S.cut_segments(array_agg(device), array_agg(last_ms), array_agg(n), array_agg(3)) FROM S.segments`, "S.",
+			o.Schema+".")).Scan(&cut))
 	if cut != 3 {
 		t.Fatalf("%d readings were removed, want 3", cut)
 	}
@@ -308,7 +318,8 @@ func TestCutBesideLate(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- s.Append([]*storage.Entry{again}) }()
 	polltest.Until(t, "the segment is waited for", func() bool {
-		return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%"+o.Schema+"%'") > 0
+		return queryValue[int](t, server,
+			"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%"+o.Schema+"%'") > 0
 	})
 	try(t, tx.Commit(ctx))
 	try(t, <-done)

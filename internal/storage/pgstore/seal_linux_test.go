@@ -72,7 +72,8 @@ func seal(t testing.TB, s *pgstore.Store, beforeUnixMs int64) int64 {
 	return n
 }
 
-// TestSealedExpireBeside removes all readings from two servers while they are sealed: none is left, nor any device, and each was counted once.
+// TestSealedExpireBeside removes all readings from two servers while they are sealed: none is left, nor any device, and
+// each was counted once.
 func TestSealedExpireBeside(t *testing.T) {
 	t.Parallel()
 	server := sharedServer(t)
@@ -110,12 +111,15 @@ func TestSealedExpireBeside(t *testing.T) {
 		}
 		all.Wait()
 		left := queryValue[int64](t, server, "SELECT count(*) FROM "+o.Schema+".all_readings")
-		late := queryValue[int64](t, server, "SELECT count(*) FROM "+o.Schema+".all_readings WHERE time_ms >= "+fmt.Sprint(int64(sealStart+150*60000)))
+		late := queryValue[int64](t, server,
+			"SELECT count(*) FROM "+o.Schema+".all_readings WHERE time_ms >= "+fmt.Sprint(int64(sealStart+150*60000)))
 		if left != 450 || late != 450 || removed.Load() != 450 {
 			t.Fatalf("%d readings were removed, want 450; %d are left, of which %d are later", removed.Load(), left, late)
 		}
 		expire(s, end)
-		if left := queryValue[int64](t, server, "SELECT (SELECT count(*) FROM "+o.Schema+".all_readings) + (SELECT count(*) FROM "+o.Schema+".devices)"); left != 0 || removed.Load() != 900 || devices.Load() != 3 {
+		if left := queryValue[int64](t, server,
+			"SELECT (SELECT count(*) FROM "+o.Schema+".all_readings) + (SELECT count(*) FROM "+o.Schema+".devices)"); left !=
+			0 || removed.Load() != 900 || devices.Load() != 3 {
 			t.Fatalf("%d readings of %d devices were removed, want 900 of 3; %d are left", removed.Load(), devices.Load(), left)
 		}
 	}
@@ -128,11 +132,14 @@ func TestSealedPublished(t *testing.T) {
 	o.SealAtLeast = 1
 	s := open(t, o)
 	try(t, s.Append(mixed("bed-7", 100)))
-	execute(t, server, "CREATE PUBLICATION downstream FOR TABLE "+o.Schema+".readings WITH (publish_via_partition_root = true)")
-	for _, remedy := range []string{"SET (publish = 'insert, update')", "SET (publish = 'insert, update, delete')", "ADD TABLE " + o.Schema + ".segments"} {
+	execute(t, server,
+		"CREATE PUBLICATION downstream FOR TABLE "+o.Schema+".readings WITH (publish_via_partition_root = true)")
+	for _, remedy := range []string{"SET (publish = 'insert, update')", "SET (publish = 'insert, update, delete')",
+		"ADD TABLE " + o.Schema + ".segments"} {
 		execute(t, server, "ALTER PUBLICATION downstream "+remedy)
 		n, err := pgstore.Seal(s, sealStart+50*60000)
-		if refused := strings.Contains(remedy, "delete"); refused != errors.Is(err, pgstore.ErrPublished) || refused && n != 0 || !refused && err != nil {
+		if refused := strings.Contains(remedy, "delete"); refused != errors.Is(err, pgstore.ErrPublished) ||
+			refused && n != 0 || !refused && err != nil {
 			t.Errorf("after %s, Seal returned %d, %v", remedy, n, err)
 		}
 	}
@@ -174,7 +181,8 @@ func TestSealedSQL(t *testing.T) {
 	}
 	bed7, _ := vitals.ParseName("bed-7")
 	subject, _ := storage.ParseSubject("patient-1")
-	try(t, s.Assign(context.Background(), storage.Assignment{Device: bed7, Subject: subject, FromUnixMs: sealStart, ToUnixMs: sealStart + 1000*60000}))
+	try(t, s.Assign(context.Background(), storage.Assignment{Device: bed7, Subject: subject, FromUnixMs: sealStart,
+		ToUnixMs: sealStart + 1000*60000}))
 	conn := connect(t, server)
 	defer conn.Close(context.Background())
 	results := func() (all []string) {
@@ -207,12 +215,18 @@ func TestSealedSQL(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	mustExecute(t, conn, "SET enable_seqscan = off") // the tables are small
-	plan := explain("SELECT * FROM pulsegate.all_readings WHERE device = 'bed-7' AND time_ms >= 1763719200000 AND time_ms < 1763722800000")
-	if !regexp.MustCompile(`(?s)on readings.*\(device = 'bed-7'::text\) AND \(time_ms >= '?1763719200000.*on segments.*Index Cond: \(device = 'bed-7'::text\)`).MatchString(plan) {
+	plan := explain(
+		"SELECT * FROM pulsegate.all_readings WHERE device = 'bed-7' AND time_ms >= 1763719200000 AND time_ms < " +
+			"1763722800000")
+	if !regexp.MustCompile(
+		`(?s)on readings.*\(device = 'bed-7'::text\) AND \(time_ms >= '?1763719200000.*on segments.*Index Cond: \(device = ` +
+			`'bed-7'::text\)`).MatchString(plan) {
 		t.Errorf("the view is read by\n%s", plan)
 	}
 	plan = explain("SELECT * FROM pulsegate.readings_between(1763719200000, 1763722800000) WHERE device = 'bed-7'")
-	if !regexp.MustCompile(`(?s)on readings.*\(device = 'bed-7'::text\) AND \(time_ms >= '?1763719200000.*on segments.*\(device = 'bed-7'::text\) AND \(\w+ [<>]=? '?17637`).MatchString(plan) {
+	if !regexp.MustCompile(
+		`(?s)on readings.*\(device = 'bed-7'::text\) AND \(time_ms >= '?1763719200000.*on segments.*\(device = ` +
+			`'bed-7'::text\) AND \(\w+ [<>]=? '?17637`).MatchString(plan) {
 		t.Errorf("readings_between is read by\n%s", plan)
 	}
 }

@@ -116,13 +116,15 @@ func randomTime(r *rand.Rand) int64 {
 
 // randomEntry returns a reading. Most readings of a device and a time agree.
 func randomEntry(r *rand.Rand, device vitals.Name, timeUnixMs int64) *storage.Entry {
-	e := &storage.Entry{Reading: &vitals.Reading{Device: device, TimeUnixMs: timeUnixMs}, ReceivedUnixMs: modelMs + r.Int64N(3)}
+	e := &storage.Entry{Reading: &vitals.Reading{Device: device, TimeUnixMs: timeUnixMs},
+		ReceivedUnixMs: modelMs + r.Int64N(3)}
 	if timeUnixMs < modelMs+dayMs && r.IntN(3) > 0 {
 		e.ReceivedUnixMs = timeUnixMs + []int64{-700, 0, 1, 900, 30 * dayMs}[r.IntN(5)]
 	}
 	signs := []uint32{1<<vitals.HeartRate | 1<<vitals.SpO2}
 	if r.IntN(4) == 0 {
-		signs = []uint32{1 << vitals.HeartRate, 1 << vitals.SpO2, 1 << vitals.RestingHeartRate, 1<<vitals.Systolic | 1<<vitals.Diastolic, 1<<vitals.HeartRate | 1<<vitals.BodyWeight, 1 << vitals.PulseRate}
+		signs = []uint32{1 << vitals.HeartRate, 1 << vitals.SpO2, 1 << vitals.RestingHeartRate,
+			1<<vitals.Systolic | 1<<vitals.Diastolic, 1<<vitals.HeartRate | 1<<vitals.BodyWeight, 1 << vitals.PulseRate}
 	}
 	odd := vitals.Value(0)
 	if r.IntN(8) == 0 {
@@ -174,7 +176,8 @@ func randomGroup(r *rand.Rand) (group []*storage.Entry) {
 	return group
 }
 
-// nextHorizon returns a time before which readings are sealed. It mostly rises slowly, so that servers often know an earlier one.
+// nextHorizon returns a time before which readings are sealed. It mostly rises slowly, so that servers often know an
+// earlier one.
 func (w *sealWorld) nextHorizon(r *rand.Rand) int64 {
 	switch r.IntN(40) {
 	case 0:
@@ -231,7 +234,8 @@ func eachSign(sql string) string {
 
 // violations returns what a connection finds in one snapshot that must not be there.
 func (w *sealWorld) violations(conn *pgx.Conn) ([]string, error) {
-	if _, err := conn.Exec(context.Background(), "SET jit = off"); err != nil { // compiling a query takes longer than it runs
+	// compiling a query takes longer than it runs
+	if _, err := conn.Exec(context.Background(), "SET jit = off"); err != nil {
 		return nil, err
 	}
 	rows, err := conn.Query(context.Background(), w.sql(eachSign(violations)))
@@ -258,9 +262,11 @@ func (w *sealWorld) viewed(t failer, from string, args ...any) (all []string) {
 	t.Helper()
 	var signs []string
 	for sg := range vitals.Sign(vitals.NumBuiltIn) {
-		signs = append(signs, fmt.Sprintf("%d || '=' || (%v * 1%s)::integer", sg, sg, strings.Repeat("0", vitals.BuiltIn(sg).Decimals)))
+		signs = append(signs, fmt.Sprintf("%d || '=' || (%v * 1%s)::integer", sg, sg,
+			strings.Repeat("0", vitals.BuiltIn(sg).Decimals)))
 	}
-	rows, err := w.conn.Query(context.Background(), w.sql(`SELECT concat_ws(' ', device, time_ms, received_ms, coalesce(gateway, '-'), coalesce(utc_offset_minutes::text, '-'),
+	rows, err := w.conn.Query(context.Background(),
+		w.sql(`SELECT concat_ws(' ', device, time_ms, received_ms, coalesce(gateway, '-'), coalesce(utc_offset_minutes::text, '-'),
 		`+strings.Join(signs, ", ")+`)
 		FROM `+from+` ORDER BY device, time_ms`), args...)
 	if err == nil {
@@ -352,7 +358,8 @@ func (w *sealWorld) mustMatch(t failer, r *rand.Rand, model storage.Store) {
 		}
 		span := storage.Range{Device: d.Name, ToUnixMs: math.MaxInt64, Descending: r.IntN(2) == 0}
 		want := scanned(t, model, span, 1000)
-		mustEqual(t, "all of "+d.Name.String(), asText(d.Name, scanned(t, w.some(r), span, 2+len(want)/(1+r.IntN(9)))), asText(d.Name, want))
+		mustEqual(t, "all of "+d.Name.String(), asText(d.Name, scanned(t, w.some(r), span, 2+len(want)/(1+r.IntN(9)))),
+			asText(d.Name, want))
 		if span.Descending {
 			slices.Reverse(want)
 		}
@@ -380,7 +387,8 @@ func (w *sealWorld) mustMatch(t failer, r *rand.Rand, model storage.Store) {
 	}
 }
 
-// TestRandomSealed makes random calls of three servers, each of which seals, and compares the results with a model. make exhaustive plays more.
+// TestRandomSealed makes random calls of three servers, each of which seals, and compares the results with a model.
+// make exhaustive plays more.
 //
 // Its mutants are seal-without-verify and settle-late-beside-segments.
 func TestRandomSealed(t *testing.T) {
@@ -469,14 +477,17 @@ func TestRandomSealed(t *testing.T) {
 	})
 }
 
-// assignBoth assigns a device to a subject, mostly from a time on, so that its latest values are among those that go with the assignment.
+// assignBoth assigns a device to a subject, mostly from a time on, so that its latest values are among those that go
+// with the assignment.
 func assignBoth(t failer, r *rand.Rand, w *sealWorld, model *storetest.Memory) storage.Assignment {
 	t.Helper()
-	a := storage.Assignment{Device: modelDevices[r.IntN(3)], Subject: storage.Subject([]string{"P", "Q"}[r.IntN(2)]), FromUnixMs: randomTime(r), ToUnixMs: math.MaxInt64}
+	a := storage.Assignment{Device: modelDevices[r.IntN(3)], Subject: storage.Subject([]string{"P", "Q"}[r.IntN(2)]),
+		FromUnixMs: randomTime(r), ToUnixMs: math.MaxInt64}
 	if r.IntN(3) == 0 {
 		a.ToUnixMs = randomTime(r)
 	}
-	if err, want := w.some(r).Assign(context.Background(), a), model.Assign(context.Background(), a); (err == nil) != (want == nil) {
+	if err, want := w.some(r).Assign(context.Background(), a),
+		model.Assign(context.Background(), a); (err == nil) != (want == nil) {
 		t.Fatalf("Assign returned %v, want %v", err, want)
 	}
 	return a
@@ -498,7 +509,8 @@ func appendBoth(t failer, s *pgstore.Store, model *storetest.Memory, group []*st
 	}
 	for i, e := range group {
 		if want := same[i]; e.Outcome != want.Outcome || e.Outcome == storage.Conflict && e.Sign != want.Sign {
-			t.Fatalf("reading %d, %s, got outcome %s, sign %d, want %s, %d", i, asViewed(e.Reading.Device, storage.Record{TimeUnixMs: e.Reading.TimeUnixMs, Values: e.Reading.Values}),
+			t.Fatalf("reading %d, %s, got outcome %s, sign %d, want %s, %d", i,
+				asViewed(e.Reading.Device, storage.Record{TimeUnixMs: e.Reading.TimeUnixMs, Values: e.Reading.Values}),
 				storetest.OutcomeName(e.Outcome), e.Sign, storetest.OutcomeName(want.Outcome), want.Sign)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestSealedRewound brings earlier states of a database back in which other readings are sealed than were afterwards. Two servers repair it
-// while they seal: it has all that was acknowledged, once, and nothing that was erased.
+// TestSealedRewound brings earlier states of a database back in which other readings are sealed than were afterwards.
+// Two servers repair it while they seal: it has all that was acknowledged, once, and nothing that was erased.
 func TestSealedRewound(t *testing.T) {
 	t.Parallel()
 	rewind(t, 1)
@@ -62,7 +62,8 @@ func rewind(t *testing.T, times int) {
 		for i := range int64(12) {
 			var group []*storage.Entry
 			for k := range int64(25) {
-				group = append(group, randomEntry(r, erased, modelMs+(25*i+k)*minuteMs), randomEntry(r, part, modelMs+(25*i+k)*minuteMs))
+				group = append(group, randomEntry(r, erased, modelMs+(25*i+k)*minuteMs),
+					randomEntry(r, part, modelMs+(25*i+k)*minuteMs))
 			}
 			if appendBoth(t, w.some(r), model, group); i%5 == 2 {
 				works()
@@ -88,7 +89,8 @@ func rewind(t *testing.T, times int) {
 			_, err := model.Erase(erased)
 			try(t, err)
 		}
-		a := storage.Assignment{Device: part, Subject: "P", FromUnixMs: modelMs + 100*minuteMs, ToUnixMs: modelMs + (110+r.Int64N(200))*minuteMs}
+		a := storage.Assignment{Device: part, Subject: "P", FromUnixMs: modelMs + 100*minuteMs,
+			ToUnixMs: modelMs + (110+r.Int64N(200))*minuteMs}
 		for _, s := range []storage.Subjects{w.some(r), model} {
 			if err := s.Assign(ctx, a); err != nil {
 				t.Fatalf("Assign: %v", err)
@@ -148,8 +150,8 @@ func rewind(t *testing.T, times int) {
 	}
 }
 
-// mustHaveValues compares the values of all readings with a model. Two servers put parts of a record back in any order, so the gateway and the
-// time of receipt may be those of the other part.
+// mustHaveValues compares the values of all readings with a model. Two servers put parts of a record back in any order,
+// so the gateway and the time of receipt may be those of the other part.
 func mustHaveValues(t *testing.T, r *rand.Rand, w *sealWorld, model storage.Store) {
 	t.Helper()
 	ctx := context.Background()

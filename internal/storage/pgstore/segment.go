@@ -43,14 +43,15 @@ type signNumbers struct {
 	numbers32
 }
 
-// decodeSegment decodes the columns of readStatements.segment, which name some signs, in the binary format. The segment refers to v. The readings share
-// the gateway of the ones before, if it is the same.
+// decodeSegment decodes the columns of readStatements.segment, which name some signs, in the binary format. The segment
+// refers to v. The readings share the gateway of the ones before, if it is the same.
 func decodeSegment(v [][]byte, signs uint32, before *vitals.Name) (s segment, err error) {
 	fixed := min(len(segmentSizes), len(v))
 	if err := checkSizes(v[:fixed], segmentSizes); err != nil {
 		return s, err
 	}
-	s = segment{firstMs: decodeInt64(v[0]), lastMs: decodeInt64(v[1]), n: int(binary.BigEndian.Uint32(v[2])), delayMs: decodeInt64(v[7])}
+	s = segment{firstMs: decodeInt64(v[0]), lastMs: decodeInt64(v[1]), n: int(binary.BigEndian.Uint32(v[2])),
+		delayMs: decodeInt64(v[7])}
 	present := binary.BigEndian.Uint32(v[3])
 	if present&^signs != 0 {
 		return s, errUnknownSign
@@ -128,7 +129,8 @@ func (c *numbers32) decode(b []byte, n int) bool {
 	if len(b) < numbersHead {
 		return false
 	}
-	*c = numbers32{int(b[0]), int64(binary.BigEndian.Uint32(b[1:])), int64(binary.BigEndian.Uint32(b[5:])) + math.MinInt32, b[numbersHead:]}
+	*c = numbers32{int(b[0]), int64(binary.BigEndian.Uint32(b[1:])), int64(binary.BigEndian.Uint32(b[5:])) + math.MinInt32,
+		b[numbersHead:]}
 	return (c.width == 1 || c.width == 2 || c.width == 4) && len(c.above) == c.width*n
 }
 
@@ -175,7 +177,8 @@ func completedMs(r *storage.Record) int64 { return max(r.ChangedUnixMs-r.Receive
 
 // keep copies what is valid until the next row only.
 func (s *segment) keep() {
-	s.back.above, s.delays.above, s.completed.above = bytes.Clone(s.back.above), bytes.Clone(s.delays.above), bytes.Clone(s.completed.above)
+	s.back.above, s.delays.above, s.completed.above = bytes.Clone(s.back.above), bytes.Clone(s.delays.above),
+		bytes.Clone(s.completed.above)
 	for i := range s.values {
 		s.values[i].above = bytes.Clone(s.values[i].above)
 	}
@@ -195,8 +198,8 @@ type segments struct {
 	values                   [vitals.MaxSigns][][]byte // of the signs that any has, as many as there are segments
 }
 
-// add adds a segment with the readings of rows, which have everything in common but their times and values. There are at most maxSegment,
-// and fits has accepted each.
+// add adds a segment with the readings of rows, which have everything in common but their times and values. There are
+// at most maxSegment, and fits has accepted each.
 func (s *segments) add(device string, rows []dueRow) {
 	first, last := &rows[0], &rows[len(rows)-1]
 	delayMs, changed := int64(math.MaxInt64), int64(0)
@@ -207,7 +210,8 @@ func (s *segments) add(device string, rows []dueRow) {
 		shortestMs, longestMs = min(shortestMs, ms), max(longestMs, ms)
 	}
 	s.devices = append(s.devices, device)
-	s.lastMs, s.firstMs, s.changed = append(s.lastMs, last.TimeUnixMs), append(s.firstMs, first.TimeUnixMs), append(s.changed, changed)
+	s.lastMs, s.firstMs, s.changed = append(s.lastMs, last.TimeUnixMs), append(s.firstMs, first.TimeUnixMs),
+		append(s.changed, changed)
 	signs := first.Values.Present()
 	s.n, s.signs = append(s.n, int32(len(rows))), append(s.signs, int32(signs))
 	var gateway *string
@@ -246,38 +250,46 @@ func (s *segments) add(device string, rows []dueRow) {
 
 // insert inserts the rows.
 func (s *segments) insert(ctx context.Context, tx pgx.Tx, q *statements) error {
-	args := []any{s.devices, s.lastMs, s.firstMs, s.changed, s.delayMs, s.n, s.signs, s.offsets, s.shared, s.gateways, s.back, s.delays, s.completedMs, s.completed}
+	args := []any{s.devices, s.lastMs, s.firstMs, s.changed, s.delayMs, s.n, s.signs, s.offsets, s.shared, s.gateways,
+		s.back, s.delays, s.completedMs, s.completed}
 	var some []vitals.Sign
-	params := "$1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::integer[], $7::integer[], $8::smallint[], $9::boolean[], $10::text[], $11::bytea[], $12::bytea[], $13::bigint[], $14::bytea[]"
+	params :=
+		"$1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::integer[], $7::integer[], $8::smallint[], " +
+			"$9::boolean[], $10::text[], $11::bytea[], $12::bytea[], $13::bigint[], $14::bytea[]"
 	for sg, values := range s.values {
 		if values != nil { // unnest makes NULL of what an array lacks at its end
 			some, args = append(some, vitals.Sign(sg)), append(args, values)
 			params += fmt.Sprintf(", $%d::bytea[]", len(args))
 		}
 	}
-	_, err := tx.Exec(ctx, q.of("INSERT INTO SCHEMA.segments (device, last_ms, first_ms, changed, delay_ms, n, signs, utc_offset, shared, gateway, back, delays, completed_ms, completed"+q.each(some, ", NAME", "")+
-		") SELECT * FROM unnest("+params+")"), args...)
+	_, err := tx.Exec(ctx,
+		q.of("INSERT INTO SCHEMA.segments (device, last_ms, first_ms, changed, delay_ms, n, signs, utc_offset, shared, "+
+			"gateway, back, delays, completed_ms, completed"+q.each(some, ", NAME", "")+
+			") SELECT * FROM unnest("+params+")"), args...)
 	return err
 }
 
-// unsealing returns the statement that turns segments s into rows again. which ends its DELETE FROM SCHEMA.segments AS s. The
-// transaction has called meetSealer, in a statement before. The segments are locked in their order first: nodes that lock them in different orders
-// deadlock. TestLockOrderSealed checks it.
+// unsealing returns the statement that turns segments s into rows again. which ends its DELETE FROM SCHEMA.segments AS
+// s. The transaction has called meetSealer, in a statement before. The segments are locked in their order first: nodes
+// that lock them in different orders deadlock. TestLockOrderSealed checks it.
 func unsealing(which string) string {
-	held := "SELECT FROM SCHEMA.segments AS s " + strings.Replace(which, "USING", "CROSS JOIN", 1) + " ORDER BY s.device, s.last_ms FOR UPDATE OF s"
-	return `WITH held AS (` + held + `), gone AS (DELETE FROM SCHEMA.segments AS s ` + which + ` AND (SELECT count(*) FROM held) > 0 RETURNING s)
+	held := "SELECT FROM SCHEMA.segments AS s " + strings.Replace(which, "USING", "CROSS JOIN", 1) +
+		" ORDER BY s.device, s.last_ms FOR UPDATE OF s"
+	return `WITH held AS (` + held + `), gone AS (DELETE FROM SCHEMA.segments AS s ` + which +
+		` AND (SELECT count(*) FROM held) > 0 RETURNING s)
 INSERT INTO SCHEMA.readings SELECT r.* FROM gone AS g CROSS JOIN LATERAL SCHEMA.rows_of(g.s) AS r`
 }
 
-// meetSealer makes the transaction wait for the sealer, and the sealer for it. It must be called before the transaction reads or changes
-// segments, and rows before state.sealed_ms.
+// meetSealer makes the transaction wait for the sealer, and the sealer for it. It must be called before the transaction
+// reads or changes segments, and rows before state.sealed_ms.
 func (q *statements) meetSealer(tx pgx.Tx) error {
-	_, err := tx.Exec(context.Background(), fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", q.schema)))
+	_, err := tx.Exec(context.Background(), fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)",
+		lockKey("seal", q.schema)))
 	return err
 }
 
-// unsealRange turns the segments of a device with readings from one time to another, inclusive, into rows again. Before that,
-// it does the same with the last segment of each sign before them: readers find latest values in rows.
+// unsealRange turns the segments of a device with readings from one time to another, inclusive, into rows again. Before
+// that, it does the same with the last segment of each sign before them: readers find latest values in rows.
 func (q *statements) unsealRange(tx pgx.Tx, device string, fromMs, toMs int64) error {
 	if err := q.meetSealer(tx); err != nil {
 		return err
@@ -287,13 +299,16 @@ func (q *statements) unsealRange(tx pgx.Tx, device string, fromMs, toMs int64) e
 	return err
 }
 
-// removeSegments removes the segments of a device whose readings are all from one time to another, inclusive, and were all received until
-// a time, and returns the number of those. The other readings between these times are rows afterwards.
-func (q *statements) removeSegments(tx pgx.Tx, device string, fromMs, toMs, receivedMs int64) (readings int64, err error) {
+// removeSegments removes the segments of a device whose readings are all from one time to another, inclusive, and were
+// all received until a time, and returns the number of those. The other readings between these times are rows
+// afterwards.
+func (q *statements) removeSegments(tx pgx.Tx, device string, fromMs, toMs, receivedMs int64) (readings int64,
+	err error) {
 	if err := q.meetSealer(tx); err != nil {
 		return 0, err
 	}
-	if err := tx.QueryRow(context.Background(), q.of(`WITH gone AS (DELETE FROM SCHEMA.segments AS s WHERE device = $1 AND first_ms >= $2 AND last_ms <= $3
+	if err := tx.QueryRow(context.Background(),
+		q.of(`WITH gone AS (DELETE FROM SCHEMA.segments AS s WHERE device = $1 AND first_ms >= $2 AND last_ms <= $3
 			AND (last_ms + delay_ms <= $4 - 2147483648 OR last_ms + delay_ms + (SELECT max(SCHEMA.number_at(b.delays, i))
 				FROM (SELECT s.delays || ''::bytea AS delays OFFSET 0) AS b CROSS JOIN generate_series(0, s.n - 1) AS i) <= $4) RETURNING n)
 		SELECT coalesce(sum(n), 0) FROM gone`), device, fromMs, toMs, receivedMs).Scan(&readings); err != nil {

@@ -84,7 +84,8 @@ const maxKept = 1 << 14
 // settled.
 var errUnsettled = errors.New("the deadline passed before all readings were settled")
 
-// errStale rolls back a transaction that has written something which does not hold any more: another node has changed what it depends on.
+// errStale rolls back a transaction that has written something which does not hold any more: another node has changed
+// what it depends on.
 var errStale = errors.New("records or assignments have changed")
 
 // lane settles the readings of one lane, which are in the order of the group.
@@ -187,8 +188,8 @@ func compareKeys(r *vitals.Reading, device *vitals.Name, timeUnixMs int64) int {
 	return 0
 }
 
-// commit settles the readings in one transaction. It reports whether that was rolled back because others have changed what it depends on, or
-// because a partition cannot be written.
+// commit settles the readings in one transaction. It reports whether that was rolled back because others have changed
+// what it depends on, or because a partition cannot be written.
 func (w *work) commit(t *try) (stale bool, closed *closedError, err error) {
 	if w.mark, err = w.s.marks.take(t); err != nil {
 		return false, nil, err
@@ -230,7 +231,8 @@ func (w *work) expectNothing() {
 	}
 }
 
-// attempt runs the transaction: in one statement if all records are expected to be new, and otherwise in several round trips.
+// attempt runs the transaction: in one statement if all records are expected to be new, and otherwise in several round
+// trips.
 func (w *work) attempt(t *try, conn *pgx.Conn, hinted bool) (err error) {
 	// Which reading of a unit is rejected depends on all of their records; after a deadlock, all are locked in order.
 	if t.unknown || t.rolledBack || slices.ContainsFunc(w.part, func(e *storage.Entry) bool { return e.Unit > 1 }) {
@@ -245,7 +247,8 @@ func (w *work) attempt(t *try, conn *pgx.Conn, hinted bool) (err error) {
 		c.have, c.stored = nil, nil
 	}
 	old := func(c chain) bool { return !c.fresh }
-	if t.rolledBack || slices.ContainsFunc(w.chains, old) || slices.ContainsFunc(w.part, func(e *storage.Entry) bool { return e.Claim != nil }) {
+	if t.rolledBack || slices.ContainsFunc(w.chains, old) ||
+		slices.ContainsFunc(w.part, func(e *storage.Entry) bool { return e.Claim != nil }) {
 		err = transact(t, w, conn, func() error {
 			if err := readClaims(w, conn); err != nil {
 				return err
@@ -274,8 +277,9 @@ func (w *work) attempt(t *try, conn *pgx.Conn, hinted bool) (err error) {
 	return changelog{w.s.database}.keepUp(conn, w.generation)
 }
 
-// transact runs do in a transaction of several round trips. After an attempt that was rolled back, nothing is removed, and the horizon is not
-// raised, between what this server reads first and the commit: otherwise it might be rolled back for as long as others do such things.
+// transact runs do in a transaction of several round trips. After an attempt that was rolled back, nothing is removed,
+// and the horizon is not raised, between what this server reads first and the commit: otherwise it might be rolled back
+// for as long as others do such things.
 func transact(t *try, w *work, conn *pgx.Conn, do func() error) error {
 	p := w.s.partitions
 	if t.rolledBack {
@@ -313,11 +317,12 @@ func (s *writer) remember(w *work, claims ...history.Entry) {
 	}
 }
 
-// store settles the readings in a transaction that others do not remove anything beside, and inserts what is new. It locks, in this order, the
-// sealer's lock, the table (both before the transaction has a number: otherwise removals would deadlock with it), the records that
-// exist, and those that it inserts, each in the order of the keys.
+// store settles the readings in a transaction that others do not remove anything beside, and inserts what is new. It
+// locks, in this order, the sealer's lock, the table (both before the transaction has a number: otherwise removals
+// would deadlock with it), the records that exist, and those that it inserts, each in the order of the keys.
 //
-// Invariant: the records of all duplicates are locked, which makes the commit wait for the standbys. TestDuplicatesWait checks it.
+// Invariant: the records of all duplicates are locked, which makes the commit wait for the standbys. TestDuplicatesWait
+// checks it.
 func (w *work) store(t *try, conn *pgconn.PgConn) error {
 	var x exchange
 	x.add(w.s.sql.meet, nil, []int{text}, ignoreRow)
@@ -530,7 +535,8 @@ func (x *exchange) receive(results *pgconn.MultiResultReader) error {
 	return nil
 }
 
-// fillLate puts the keys of readings before the horizon into the parameters of unseal, and returns the earliest time of the others.
+// fillLate puts the keys of readings before the horizon into the parameters of unseal, and returns the earliest time of
+// the others.
 func fillLate(w *work, horizonMs int64) (freshMs int64) {
 	w.late.reset(len(findTypes))
 	freshMs = math.MaxInt64
@@ -547,8 +553,8 @@ func fillLate(w *work, horizonMs int64) (freshMs int64) {
 }
 
 // fillHints notes the readings to be sent, and puts the devices that are due into the parameters
-// of hint. It reports whether there are any. If insert is true, it notes also which chains begin with a reading that is expected
-// to be new: it is later than all that this node knows of its device.
+// of hint. It reports whether there are any. If insert is true, it notes also which chains begin with a reading that is
+// expected to be new: it is later than all that this node knows of its device.
 func (w *work) fillHints(insert bool) bool {
 	w.hints.reset(len(w.sql.hintTypes))
 	r := &w.s.registry

@@ -50,7 +50,9 @@ func (s dictionary) open(ctx context.Context, conn *pgx.Conn) error {
 		if state := sqlState(err); state != lockNotAvailable && state != deadlock {
 			return err
 		} else if time.Now().After(deadline) {
-			s.opt.Log.Warn("readings with some signs are rejected until the tables get columns for them: another session keeps a lock on a table for long", "signs", s.sql.each(inBits(s.lacking()), "NAME", " "))
+			s.opt.Log.Warn(
+				"readings with some signs are rejected until the tables get columns for them: another session keeps a lock on a "+
+					"table for long", "signs", s.sql.each(inBits(s.lacking()), "NAME", " "))
 			return s.read(ctx, conn)
 		}
 		select {
@@ -91,7 +93,9 @@ func (s dictionary) read(ctx context.Context, q querier) error {
 
 // columns returns the signs of which readings has columns, in their order.
 func (s dictionary) columns(ctx context.Context, q querier) (have []vitals.Sign, err error) {
-	rows, err := q.Query(ctx, "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum", s.opt.Schema+".readings")
+	rows, err := q.Query(ctx,
+		"SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped "+
+			"ORDER BY attnum", s.opt.Schema+".readings")
 	if err != nil {
 		return nil, err
 	}
@@ -146,8 +150,8 @@ func (s dictionary) complete(ctx context.Context, conn beginner) error {
 	return s.read(ctx, conn)
 }
 
-// add adds columns for the signs that have none. Nobody else defines signs until tx ends. Groups and queries would have to wait for a lock that is
-// not free soon, so it gives up then.
+// add adds columns for the signs that have none. Nobody else defines signs until tx ends. Groups and queries would have
+// to wait for a lock that is not free soon, so it gives up then.
 func (s dictionary) add(ctx context.Context, tx pgx.Tx) error {
 	have, err := s.columns(ctx, tx)
 	if err != nil {
@@ -162,7 +166,8 @@ func (s dictionary) add(ctx context.Context, tx pgx.Tx) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	_, err = tx.Exec(ctx, "SET LOCAL lock_timeout = '500ms';"+s.sql.columnsFor(missing)+s.sql.viewsOf(append(have, missing...)))
+	_, err = tx.Exec(ctx,
+		"SET LOCAL lock_timeout = '500ms';"+s.sql.columnsFor(missing)+s.sql.viewsOf(append(have, missing...)))
 	return err
 }
 
@@ -187,8 +192,8 @@ func (s dictionary) renew(ctx context.Context) error {
 	return s.read(ctx, s.database.read)
 }
 
-// write writes the definitions that are not retired and differ from those in the database, and if retired is set, those that are
-// retired and that it lacks. It returns the events of those that it has written.
+// write writes the definitions that are not retired and differ from those in the database, and if retired is set, those
+// that are retired and that it lacks. It returns the events of those that it has written.
 func (s dictionary) write(ctx context.Context, tx pgx.Tx, retired bool) (events []storage.Change, err error) {
 	text, err := storage.EncodeSigns(s.signs)
 	if err != nil || text == nil {

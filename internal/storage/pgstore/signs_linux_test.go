@@ -25,7 +25,8 @@ func with(e *storage.Entry, sg vitals.Sign, v vitals.Value) *storage.Entry {
 func records(t *testing.T, s *pgstore.Store, device string) (all []vitals.Values) {
 	t.Helper()
 	page := make([]storage.Record, 100)
-	n, err := s.Scan(context.Background(), storage.Range{Device: reading(device, 0, 0).Reading.Device, ToUnixMs: 1 << 60}, page)
+	n, err := s.Scan(context.Background(), storage.Range{Device: reading(device, 0, 0).Reading.Device, ToUnixMs: 1 << 60},
+		page)
 	try(t, err)
 	for _, r := range page[:n] {
 		all = append(all, r.Values)
@@ -38,10 +39,14 @@ func TestVersions(t *testing.T) {
 	t.Parallel()
 	server := sharedServer(t)
 	for _, tt := range []struct{ name, tables, want string }{
-		{"before 0.1.0", "CREATE TABLE SCHEMA.meta (version integer); INSERT INTO SCHEMA.meta VALUES (6)", "version 6 of before release 0.1.0: export the readings with the pulsegate that wrote it"},
-		{"shortly before 0.1.0", "CREATE TABLE SCHEMA.state (version integer); INSERT INTO SCHEMA.state VALUES (8); CREATE VIEW SCHEMA.meta AS SELECT * FROM SCHEMA.state",
+		{"before 0.1.0", "CREATE TABLE SCHEMA.meta (version integer); INSERT INTO SCHEMA.meta VALUES (6)",
+			"version 6 of before release 0.1.0: export the readings with the pulsegate that wrote it"},
+		{"shortly before 0.1.0",
+			"CREATE TABLE SCHEMA.state (version integer); INSERT INTO SCHEMA.state VALUES (8); CREATE VIEW SCHEMA.meta AS " +
+				"SELECT * FROM SCHEMA.state",
 			"version 8 of before release 0.1.0: export"},
-		{"later", "CREATE TABLE SCHEMA.state (version integer); INSERT INTO SCHEMA.state VALUES (2)", "has version 2, and this program knows version 1: use a newer pulsegate"},
+		{"later", "CREATE TABLE SCHEMA.state (version integer); INSERT INTO SCHEMA.state VALUES (2)",
+			"has version 2, and this program knows version 1: use a newer pulsegate"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := options(server)
@@ -52,7 +57,8 @@ func TestVersions(t *testing.T) {
 			if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open returned %v, want ErrFormat with %q", err, tt.want)
 			}
-			if n := queryValue[int](t, server, "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace($1)", o.Schema); n > 2 {
+			if n := queryValue[int](t, server, "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace($1)",
+				o.Schema); n > 2 {
 				t.Errorf("the schema has %d tables afterwards", n)
 			}
 		})
@@ -146,7 +152,8 @@ func TestSignsOfOthers(t *testing.T) {
 	// Somebody has damaged the dictionary.
 	execute(t, server, "UPDATE "+o.Schema+".devices SET signs = signs | 1 << 20")
 	for _, s := range []*pgstore.Store{early, a} {
-		if _, err := s.Scan(context.Background(), storage.Range{Device: reading("d", 0, 0).Reading.Device, ToUnixMs: 9}, make([]storage.Record, 1)); !errors.Is(err, storage.ErrCorrupt) {
+		if _, err := s.Scan(context.Background(), storage.Range{Device: reading("d", 0, 0).Reading.Device, ToUnixMs: 9},
+			make([]storage.Record, 1)); !errors.Is(err, storage.ErrCorrupt) {
 			t.Errorf("Scan of an unknown sign returned %v, want ErrCorrupt", err)
 		}
 		if _, err := s.Latest(context.Background(), reading("d", 0, 0).Reading.Device); !errors.Is(err, storage.ErrCorrupt) {

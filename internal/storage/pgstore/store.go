@@ -46,13 +46,16 @@ var (
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt = opt.withDefaults()
 	signs := vitals.NewSigns()
-	db := &database{opt: opt, sql: newStatements(opt.Schema, signs), lockKey: lockKey("schema", opt.Schema), signs: signs, marks: newMarks()}
+	db := &database{opt: opt, sql: newStatements(opt.Schema, signs), lockKey: lockKey("schema", opt.Schema), signs: signs,
+		marks: newMarks()}
 	db.unswept.Store(true)
 	r, p := &reader{db}, &partitions{database: db, createWithin: "500ms", shut: map[int64]time.Time{}}
-	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}, healer: &healer{changelog{db}}}
+	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db},
+		healer: &healer{changelog{db}}}
 	s.feed = newFeed(r, s.subjects)
 	s.remover = &remover{db, s.subjects, p}
-	s.writer = &writer{database: db, registry: registry{known: map[vitals.Name]*known{}, settlesFor: settlesFor}, partitions: p, works: sync.Pool{New: func() any { return &work{} }}}
+	s.writer = &writer{database: db, registry: registry{known: map[vitals.Name]*known{}, settlesFor: settlesFor},
+		partitions: p, works: sync.Pool{New: func() any { return &work{} }}}
 	s.repairer = &repairer{database: db, writer: s.writer, remover: s.remover, debts: map[int64]*debt{}}
 	write, read, err := opt.pools(db)
 	if err != nil {

@@ -38,7 +38,8 @@ func replicated(t *testing.T) (primary, standby *pgtest.Server) {
 
 // waiting returns the number of backends of stores that wait for the standby.
 func waiting(t *testing.T, server *pgtest.Server) int {
-	return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'SyncRep'")
+	return queryValue[int](t, server,
+		"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'SyncRep'")
 }
 
 // appendLater calls Append in a goroutine.
@@ -109,14 +110,20 @@ func TestTraps(t *testing.T) {
 	disturb("terminate", func(t *testing.T, done <-chan error) {
 		before := metric(t, s, "pulsegate_postgres_retries_total", "")
 		execute(t, primary, "SELECT pg_terminate_backend(pid)"+backends)
-		polltest.Until(t, "the retry is noticed", func() bool { return len(done) > 0 || metric(t, s, "pulsegate_postgres_retries_total", "") > before })
+		polltest.Until(t, "the retry is noticed", func() bool {
+			return len(done) > 0 ||
+				metric(t, s, "pulsegate_postgres_retries_total", "") > before
+		})
 		polltest.Until(t, "the retry waits", func() bool { return len(done) > 0 || waiting(t, primary) > 0 })
 		mustNotEnd(t, done)
 	})
 	disturb("broken", func(t *testing.T, done <-chan error) {
 		net.BreakAll()
 		polltest.Until(t, "the retry waits for the first attempt", func() bool {
-			return visible() > 0 || queryValue[int](t, primary, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event IN ('SyncRep', 'transactionid')") >= 2
+			return visible() > 0 ||
+				queryValue[int](t, primary,
+					"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event IN ('SyncRep', "+
+						"'transactionid')") >= 2
 		})
 		if n := visible(); n != 0 {
 			t.Errorf("a broken connection made %d readings visible that the standby has not: pgx has canceled the commit", n)
@@ -137,7 +144,8 @@ func TestDuplicatesWait(t *testing.T) {
 	s := open(t, o)
 	try(t, s.Append([]*storage.Entry{reading("d", 1, 1)}))
 	standby.Kill()
-	insert := "INSERT INTO " + o.Schema + ".readings (device, time_ms, received_ms, heart_rate_bpm, shared, changed) VALUES ('d', 2, 1, 2, false, 0)"
+	insert := "INSERT INTO " + o.Schema +
+		".readings (device, time_ms, received_ms, heart_rate_bpm, shared, changed) VALUES ('d', 2, 1, 2, false, 0)"
 	execute(t, primary, "SET synchronous_commit = local; "+insert)
 	execute(t, primary, insert+" ON CONFLICT DO NOTHING") // the trap: it returns
 
@@ -182,7 +190,8 @@ func cutAnswers(t *testing.T, step int64) {
 		for i, e := range g {
 			// A retry cannot tell a reading that it has completed from one that it has stored.
 			if e.Outcome != want[i] && !(i == 1 && e.Outcome == storage.Stored) {
-				t.Errorf("cut after %d bytes: reading %d has outcome %s, want %s", cut, i, outcomeName(e.Outcome), outcomeName(want[i]))
+				t.Errorf("cut after %d bytes: reading %d has outcome %s, want %s", cut, i, outcomeName(e.Outcome),
+					outcomeName(want[i]))
 			}
 		}
 	}
@@ -200,7 +209,8 @@ func cutAnswers(t *testing.T, step int64) {
 		net.CutNone()
 		check(g, cut)
 		page := make([]storage.Record, 2)
-		n, err := s.Scan(context.Background(), storage.Range{Device: g[0].Reading.Device, FromUnixMs: 1 + cut, ToUnixMs: 2 + cut}, page)
+		n, err := s.Scan(context.Background(), storage.Range{Device: g[0].Reading.Device, FromUnixMs: 1 + cut,
+			ToUnixMs: 2 + cut}, page)
 		if err != nil || n != 1 || page[0].Values != g[1].Reading.Values {
 			t.Fatalf("cut after %d bytes: %d records, %v", cut, n, err)
 		}
@@ -208,7 +218,8 @@ func cutAnswers(t *testing.T, step int64) {
 }
 
 func outcomeName(o storage.Outcome) string {
-	return [...]string{"none", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name", "withheld", "unreadable", "unavailable",
+	return [...]string{"none", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name",
+		"withheld", "unreadable", "unavailable",
 		"other subject", "too many assignments", "unrecorded"}[o]
 }
 
@@ -243,7 +254,8 @@ func storm(t *testing.T, groups int) {
 			case <-time.After(time.Duration(i%7) * time.Millisecond << min(vain/32, 9)):
 			}
 			how := []string{"pg_cancel_backend", "pg_terminate_backend"}[i/8%2]
-			if _, err := conn.Exec(context.Background(), "SELECT "+how+"(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate'"); err != nil {
+			if _, err := conn.Exec(context.Background(),
+				"SELECT "+how+"(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate'"); err != nil {
 				t.Errorf("storm: %v", err)
 				return
 			}
@@ -295,7 +307,8 @@ func storm(t *testing.T, groups int) {
 			}
 		}
 	}
-	t.Logf("stored %v of %d; retries %v", stored, groups*devices, metric(t, nodes[0], "pulsegate_postgres_retries_total", ""))
+	t.Logf("stored %v of %d; retries %v", stored, groups*devices,
+		metric(t, nodes[0], "pulsegate_postgres_retries_total", ""))
 }
 
 // TestErasedElsewhere stores readings of a device that another node has erased since this one stored some: all
@@ -330,13 +343,16 @@ func TestOpenRefuses(t *testing.T) {
 	if _, err := pgstore.Open(context.Background(), o); !errors.Is(err, pgstore.ErrNotReplicated) {
 		t.Errorf("without standbys Open returned %v, want ErrNotReplicated", err)
 	}
-	for _, dsn := range []string{"postgres://u:hidden-word@127.0.0.1/db", "host=127.0.0.1 password=hidden-word", "postgres://u@h/db?password=hidden-word", "postgres://u:hidden-word@h:x/",
-		"postgres://u@h/db?sslpassword=hidden-word", "host=h sslpassword = hidden-word", "postgres://u@h/db?pass%77ord=hidden-word", "user='u'password=hidden-word"} {
+	for _, dsn := range []string{"postgres://u:hidden-word@127.0.0.1/db", "host=127.0.0.1 password=hidden-word",
+		"postgres://u@h/db?password=hidden-word", "postgres://u:hidden-word@h:x/",
+		"postgres://u@h/db?sslpassword=hidden-word", "host=h sslpassword = hidden-word",
+		"postgres://u@h/db?pass%77ord=hidden-word", "user='u'password=hidden-word"} {
 		if err := pgstore.CheckDSN(dsn); err == nil || strings.Contains(err.Error(), "hidden-word") {
 			t.Errorf("an address with a password: %v, want an error without it", err)
 		}
 	}
-	if err := pgstore.CheckDSN("postgres://u@h/db?sslmode=verify-full&sslrootcert=/missing/ca.crt"); err == nil || !strings.Contains(err.Error(), "/missing/ca.crt") {
+	if err := pgstore.CheckDSN("postgres://u@h/db?sslmode=verify-full&sslrootcert=/missing/ca.crt"); err == nil ||
+		!strings.Contains(err.Error(), "/missing/ca.crt") {
 		t.Errorf("an address with a missing file: %v, want its name", err)
 	}
 	if err := pgstore.CheckDSN("postgres://u@h1:5432,h2,[::1]:5433/db?sslmode=verify-full"); err != nil {

@@ -31,7 +31,8 @@ func ofUnits(group []*storage.Entry) (units, others []*storage.Entry) {
 	return units, others
 }
 
-// settle settles the readings, given the records that were found. retried means that an earlier attempt may have written some.
+// settle settles the readings, given the records that were found. retried means that an earlier attempt may have
+// written some.
 func (w *work) settle(retried bool) {
 	for i := range w.chains {
 		w.chains[i].later = w.chains[i].have
@@ -59,7 +60,8 @@ func (w *work) settle(retried bool) {
 // hasStored reports whether an earlier attempt, whose outcome was unknown, has stored the reading.
 func (w *work) hasStored(it *item) bool {
 	have := w.chains[it.chain].have
-	return it.tried == storage.Stored && have != nil && have.ReceivedUnixMs == it.e.ReceivedUnixMs && have.NamesGateway(&it.e.Reading.Gateway)
+	return it.tried == storage.Stored && have != nil && have.ReceivedUnixMs == it.e.ReceivedUnixMs &&
+		have.NamesGateway(&it.e.Reading.Gateway)
 }
 
 // returnGuards returns what the Guards have permitted: the readings were settled in vain.
@@ -103,7 +105,8 @@ func (w ledger) Find(i int) (have *vitals.Values, others bool, rejected storage.
 	others = later.Shared || !later.NamesGateway(&w.part[i].Reading.Gateway)
 	it := &w.items[w.order[i]]
 	if w.retried && it.tried != 0 {
-		if _, _, outcome := storage.Merge(&later.Values, &it.e.Reading.Values); outcome == storage.Duplicate && !(it.e.Relayed && later.Lacks(it.e.Reading)) {
+		if _, _, outcome := storage.Merge(&later.Values, &it.e.Reading.Values); outcome == storage.Duplicate &&
+			!(it.e.Relayed && later.Lacks(it.e.Reading)) {
 			others = false // the earlier attempt has written it, and needed no permission for that
 		}
 	}

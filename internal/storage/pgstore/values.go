@@ -83,9 +83,10 @@ func (v *valuesRemoval) remove(tx pgx.Tx, fromMs, toMs int64) error {
 		return v.run(tx, q.of("DELETE FROM SCHEMA.readings AS r"+where), args)
 	}
 	where += " AND (" + q.each(some, "r.NAME IS NOT NULL", " OR ") + ")"
-	// Two statements follow. They change the same rows, and no others that are stored in between; and rows are locked in their
-	// order, because servers that lock them in different orders deadlock.
-	rows, err := tx.Query(context.Background(), q.of("SELECT r.time_ms FROM SCHEMA.readings AS r"+where+" ORDER BY r.time_ms FOR UPDATE"), args...)
+	// Two statements follow. They change the same rows, and no others that are stored in between; and rows are locked in
+	// their order, because servers that lock them in different orders deadlock.
+	rows, err := tx.Query(context.Background(),
+		q.of("SELECT r.time_ms FROM SCHEMA.readings AS r"+where+" ORDER BY r.time_ms FOR UPDATE"), args...)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,8 @@ func (v *valuesRemoval) remove(tx pgx.Tx, fromMs, toMs int64) error {
 	args = append(args, times)
 	where += fmt.Sprintf(" AND r.time_ms = ANY($%d)", len(args))
 	// Another server may have defined signs that this one does not know.
-	rest := ` AND jsonb_strip_nulls(to_jsonb(r) - '{device,time_ms,received_ms,changed,completed_ms,utc_offset,shared,gateway,` +
+	rest := ` AND jsonb_strip_nulls(to_jsonb(r) - '{device,time_ms,received_ms,changed,completed_ms,utc_offset,` +
+		`shared,gateway,` +
 		strings.ReplaceAll(q.each(some, "NAME", ","), `"`, "") + "}'::text[]) = '{}'"
 	if err := v.run(tx, q.of("DELETE FROM SCHEMA.readings AS r"+where+rest), args); err != nil {
 		return err
@@ -104,9 +106,9 @@ func (v *valuesRemoval) remove(tx pgx.Tx, fromMs, toMs int64) error {
 	return v.run(tx, q.of("UPDATE SCHEMA.readings AS r SET "+q.each(some, "NAME = NULL", ", ")+where), args)
 }
 
-// unseal is [statements.unsealRange] for the segments of which v may remove values: the readings of a segment have the same
-// signs and gateway. If there are such values, also in rows, it does the same with the last other segment of each sign that
-// begins in the range or before. signs are those of v, nil if they are all.
+// unseal is [statements.unsealRange] for the segments of which v may remove values: the readings of a segment have the
+// same signs and gateway. If there are such values, also in rows, it does the same with the last other segment of each
+// sign that begins in the range or before. signs are those of v, nil if they are all.
 func (v *valuesRemoval) unseal(tx pgx.Tx, signs []vitals.Sign, fromMs, toMs int64) error {
 	q := v.q
 	if err := q.meetSealer(tx); err != nil {
@@ -122,7 +124,8 @@ func (v *valuesRemoval) unseal(tx pgx.Tx, signs []vitals.Sign, fromMs, toMs int6
 	_, err := tx.Exec(context.Background(), q.of(unsealing(`WHERE s.device = $1 AND (`+of+`
 		OR s.last_ms IN (SELECT (SELECT max(last_ms) FROM SCHEMA.segments AS x WHERE x.device = $1 AND x.first_ms <= $3
 				AND x.signs & (1 << number) <> 0 AND (`+selected+`) IS NOT TRUE) FROM generate_series(0, 31) AS number)
-			AND (EXISTS (SELECT FROM SCHEMA.segments AS x WHERE `+selected+`) OR EXISTS (SELECT FROM SCHEMA.readings AS r WHERE `+row+`)))`)),
+			AND (EXISTS (SELECT FROM SCHEMA.segments AS x WHERE `+selected+`) OR EXISTS (SELECT FROM SCHEMA.readings `+
+		`AS r WHERE `+row+`)))`)),
 		v.Device.String(), fromMs, toMs, int32(v.Signs), v.Gateway.String(), v.Shared)
 	return err
 }

@@ -85,7 +85,8 @@ func offset(minutes int, e *storage.Entry) *storage.Entry {
 // recordOf returns the record that e creates if its device and time have none.
 func recordOf(e *storage.Entry) storage.Record {
 	r := *e.Reading
-	rec := storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}
+	rec := storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values,
+		UTCOffset: r.UTCOffset}
 	if !r.Gateway.IsZero() {
 		rec.Gateway = &r.Gateway
 	}
@@ -163,7 +164,8 @@ func mustAppend(t tb, s storage.Store, group ...*storage.Entry) {
 		}
 		// In a unit, one is rejected and all others are not settled, or all are stored.
 		if unset+rejected > 0 && (rejected != 1 || unset != len(unit)-1) {
-			t.Fatalf("the unit of entry %d has %d entries, of which %d have no outcome and %d are rejected", i, len(unit), unset, rejected)
+			t.Fatalf("the unit of entry %d has %d entries, of which %d have no outcome and %d are rejected", i, len(unit),
+				unset, rejected)
 		}
 		i += len(unit)
 	}
@@ -185,7 +187,8 @@ func mustSettle(t testing.TB, s storage.Store, e *storage.Entry, want storage.Ou
 func wantOutcome(t tb, e *storage.Entry, want storage.Outcome) {
 	t.Helper()
 	if e.Outcome != want {
-		t.Errorf("%s at %s settled as %s, want %s", e.Reading.Device, describe(recordOf(e)), OutcomeName(e.Outcome), OutcomeName(want))
+		t.Errorf("%s at %s settled as %s, want %s", e.Reading.Device, describe(recordOf(e)), OutcomeName(e.Outcome),
+			OutcomeName(want))
 	}
 }
 
@@ -201,7 +204,8 @@ func settleClaims(t tb, s storage.Store, model records, claim claimer, group ...
 	mustAppend(t, s, group...)
 	for i, want := range model.settleGroup(group, 0, claim) {
 		if e := group[i]; e.Outcome != want.outcome || want.outcome == storage.Conflict && e.Sign != want.sign {
-			t.Fatalf("reading %d, of %s at %s, settled as %s (sign %d), want %s (sign %d)", i, e.Reading.Device, describe(recordOf(e)),
+			t.Fatalf("reading %d, of %s at %s, settled as %s (sign %d), want %s (sign %d)", i, e.Reading.Device,
+				describe(recordOf(e)),
 				OutcomeName(e.Outcome), e.Sign, OutcomeName(want.outcome), want.sign)
 		}
 	}
@@ -303,7 +307,8 @@ func wantLatest(t tb, s storage.Store, want storage.Device) {
 
 // OutcomeName returns the name of o, for messages.
 func OutcomeName(o storage.Outcome) string {
-	names := []string{"unsettled", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name", "withheld", "unreadable", "unavailable", "other subject", "too many assignments", "unrecorded"}
+	names := []string{"unsettled", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name",
+		"withheld", "unreadable", "unavailable", "other subject", "too many assignments", "unrecorded"}
 	if int(o) < len(names) {
 		return names[o]
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// checkReceipt appends readings that arrive one after the other: the first one of a record sets its time of receipt, the
-// last one that completes it when it was changed.
+// checkReceipt appends readings that arrive one after the other: the first one of a record sets its time of receipt,
+// the last one that completes it when it was changed.
 func checkReceipt(t testing.TB, h Harness) {
 	s := mustOpen(t, h.Open)
 	const first = receivedUnixMs
@@ -47,7 +47,8 @@ func checkAssignmentChanges(t testing.TB, h Harness) {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		wantEach(t, what, got, all, func(a, b storage.Assignment) bool { return a == b }, func(a storage.Assignment) string { return a.Device.String() })
+		wantEach(t, what, got, all, func(a, b storage.Assignment) bool { return a == b },
+			func(a storage.Assignment) string { return a.Device.String() })
 	}
 	first := assignment("a", "P", 10, 20)
 	first.ChangedUnixMs = now
@@ -81,7 +82,8 @@ func checkAssignmentChanges(t testing.TB, h Harness) {
 
 	named := &storage.Claim{Subject: "Q", Assign: true}
 	claim(named, 30, storage.Stored)
-	claimed := storage.Assignment{Device: mustName("a"), Subject: "Q", FromUnixMs: 30, ToUnixMs: storage.OpenEnd, By: storage.ByHL7, NamedUnixMs: 30, ChangedUnixMs: now}
+	claimed := storage.Assignment{Device: mustName("a"), Subject: "Q", FromUnixMs: 30, ToUnixMs: storage.OpenEnd,
+		By: storage.ByHL7, NamedUnixMs: 30, ChangedUnixMs: now}
 	want("claimed", first, claimed)
 	claim(named, 40, storage.Stored)
 	claimed.NamedUnixMs = 40

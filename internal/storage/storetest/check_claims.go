@@ -106,7 +106,8 @@ func (c *calendar) claim(e *storage.Entry, change bool) storage.Outcome {
 	if change {
 		if id == 0 {
 			id = len(c.known) + 1
-			c.known[id] = &storage.Assignment{Device: e.Reading.Device, Subject: claim.Subject, By: storage.ByHL7, NamedUnixMs: t}
+			c.known[id] = &storage.Assignment{Device: e.Reading.Device, Subject: claim.Subject, By: storage.ByHL7,
+				NamedUnixMs: t}
 			c.made[id] = claim
 		}
 		c.fill(id, t, c.claimed(t))
@@ -174,7 +175,8 @@ func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
 	for step := range 30 {
 		switch device := mustName(devices[r.IntN(2)]); r.IntN(5) {
 		case 0: // by hand
-			c, a := calendars[device], storage.Assignment{Device: device, Subject: subjects[r.IntN(3)], FromUnixMs: r.Int64N(calendarMs)}
+			c, a := calendars[device], storage.Assignment{Device: device, Subject: subjects[r.IntN(3)],
+				FromUnixMs: r.Int64N(calendarMs)}
 			a.ToUnixMs = a.FromUnixMs + 1 + r.Int64N(calendarMs-a.FromUnixMs)
 			want := error(nil)
 			if slices.ContainsFunc(c.worn[a.FromUnixMs:a.ToUnixMs], func(id int) bool { return id != 0 }) {
@@ -185,7 +187,8 @@ func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
 				a.ToUnixMs = storage.OpenEnd
 			}
 			for _, known := range c.assignments() { // one that HL7 has made becomes that of the hand
-				if known.By = storage.ByHand; known.FromUnixMs == a.FromUnixMs && known.ToUnixMs == a.ToUnixMs && known.Subject == a.Subject {
+				if known.By = storage.ByHand; known.FromUnixMs == a.FromUnixMs && known.ToUnixMs == a.ToUnixMs &&
+					known.Subject == a.Subject {
 					id := c.worn[a.FromUnixMs]
 					want, c.known[id].By, c.known[id].NamedUnixMs = nil, storage.ByHand, 0
 					end = a.FromUnixMs
@@ -208,7 +211,8 @@ func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
 			a := all[r.IntN(len(all))]
 			id := c.worn[a.FromUnixMs]
 			a.ToUnixMs, a.By, a.NamedUnixMs = a.FromUnixMs+1+r.Int64N(calendarMs-a.FromUnixMs), storage.ByHand, 0
-			if a.ToUnixMs == calendarMs || slices.ContainsFunc(c.worn[a.FromUnixMs:a.ToUnixMs], func(other int) bool { return other != 0 && other != id }) {
+			if a.ToUnixMs == calendarMs ||
+				slices.ContainsFunc(c.worn[a.FromUnixMs:a.ToUnixMs], func(other int) bool { return other != 0 && other != id }) {
 				continue
 			}
 			if err := s.EndAssignment(ctx, a); err != nil {
@@ -241,7 +245,8 @@ func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
 				}
 			}
 			if r.IntN(3) == 0 { // entries without a claim may be a unit
-				group = append(group, unit(entry(devices[0], r.Int64N(calendarMs), hr(60)), entry(devices[1], r.Int64N(calendarMs), hr(60)))...)
+				group = append(group, unit(entry(devices[0], r.Int64N(calendarMs), hr(60)),
+					entry(devices[1], r.Int64N(calendarMs), hr(60)))...)
 			}
 			for _, c := range calendars {
 				c.made = map[int]*storage.Claim{}
@@ -267,7 +272,8 @@ func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
 		}
 	}
 	for device := range model {
-		wantRecords(t, "records of "+device.String(), scanPages(t, s, allOf(device.String()), 7), model.scan(allOf(device.String())))
+		wantRecords(t, "records of "+device.String(), scanPages(t, s, allOf(device.String()), 7),
+			model.scan(allOf(device.String())))
 	}
 }
 
@@ -378,7 +384,8 @@ func checkClaimRace(t testing.TB, h Harness) {
 				for _, e := range group[i] {
 					of := storage.SubjectAt(all, e.Reading.TimeUnixMs)
 					if e.Reading.Device == mustName(device) && (e.Outcome == storage.Stored) != (of == e.Claim.Subject) {
-						t.Fatalf("round %d: %s claimed %s and got %s, but %q wears it: %v", round, e.Claim.Subject, device, OutcomeName(e.Outcome), of, all)
+						t.Fatalf("round %d: %s claimed %s and got %s, but %q wears it: %v", round, e.Claim.Subject, device,
+							OutcomeName(e.Outcome), of, all)
 					}
 				}
 			}

@@ -97,7 +97,8 @@ func (r *replica) apply(x *storage.Change, limited bool) {
 		r.records[x.Device][x.Record.TimeUnixMs] = now
 	case storage.ChangeAssigned:
 		r.cut(x.Device, "", x.FromUnixMs, x.ToUnixMs)
-		r.worn[x.Device] = append(r.worn[x.Device], storage.Assignment{Subject: x.Subject, FromUnixMs: x.FromUnixMs, ToUnixMs: x.ToUnixMs})
+		r.worn[x.Device] = append(r.worn[x.Device], storage.Assignment{Subject: x.Subject, FromUnixMs: x.FromUnixMs,
+			ToUnixMs: x.ToUnixMs})
 	case storage.ChangeUnassigned:
 		r.cut(x.Device, x.Subject, x.FromUnixMs, x.ToUnixMs)
 		if limited {
@@ -188,7 +189,10 @@ func (c *consumer) compareBut(t tb, s store, expired []storage.Horizon) {
 		}
 		// A store may know by transactions, and not by times, which readings have expired. It has those of the copy.
 		unknown := func(r *storage.Record) bool {
-			return slices.ContainsFunc(expired, func(h storage.Horizon) bool { return h.AtUnixMs == math.MaxInt64 && r.TimeUnixMs < h.BeforeUnixMs })
+			return slices.ContainsFunc(expired, func(h storage.Horizon) bool {
+				return h.AtUnixMs == math.MaxInt64 &&
+					r.TimeUnixMs < h.BeforeUnixMs
+			})
 		}
 		var want []storage.Record
 		stored := map[int64]vitals.Values{}
@@ -258,7 +262,8 @@ func newConsumers() []*consumer {
 		{filter: storage.ChangeFilter{Prefix: mustName("a-")}},
 		{filter: storage.ChangeFilter{Signs: 1<<vitals.SpO2 | 1<<vitals.Systolic}},
 		{filter: storage.ChangeFilter{Subject: func(s storage.Subject) bool { return s == "P" || s == "P-1" }}},
-		{filter: storage.ChangeFilter{Device: func(n *vitals.Name) bool { return n.String() != "b" }, Subject: func(s storage.Subject) bool { return s == "P" }}},
+		{filter: storage.ChangeFilter{Device: func(n *vitals.Name) bool { return n.String() != "b" },
+			Subject: func(s storage.Subject) bool { return s == "P" }}},
 	}
 	for _, c := range all {
 		c.now = newReplica()
@@ -313,8 +318,9 @@ func checkCopies(t testing.TB, open func(testing.TB) Harness) {
 			c.read(t, node(t), rapid.SampledFrom([]int{1, 2, 3, 7, 1000}).Draw(t, "most"))
 		}
 		actions := map[string]func(*rapid.T){
-			"append": m.appendAny, "append+": onNode(m.appendAny), "change": m.change, "change+": onNode(m.change), "remove": onNode(m.remove),
-			"read": read, "read+": read, "read++": read,
+			"append": m.appendAny, "append+": onNode(m.appendAny), "change": m.change, "change+": onNode(m.change),
+			"remove": onNode(m.remove),
+			"read":   read, "read+": read, "read++": read,
 			"reopen": func(t *rapid.T) { m.s = reopen(t, m.s, h) },
 			"save":   func(t *rapid.T) { c := all[rapid.IntRange(0, len(all)-1).Draw(t, "consumer")]; c.saved = c.clone() },
 			"go back": func(t *rapid.T) {
@@ -394,7 +400,8 @@ func (m *machine) drawOne(t *rapid.T) (a storage.Assignment, ok bool) {
 
 // change makes an assignment, or ends one at some time. It is admitted or not.
 func (m *machine) change(t *rapid.T) {
-	a := storage.Assignment{Device: drawDevice(t), Subject: drawSubject(t), FromUnixMs: drawTime(t), ToUnixMs: drawEnd(t), ChangedUnixMs: m.nowUnixMs}
+	a := storage.Assignment{Device: drawDevice(t), Subject: drawSubject(t), FromUnixMs: drawTime(t), ToUnixMs: drawEnd(t),
+		ChangedUnixMs: m.nowUnixMs}
 	if old, ok := m.drawOne(t); ok && rapid.Bool().Draw(t, "end") {
 		old.ToUnixMs, old.ChangedUnixMs, old.By, old.NamedUnixMs = a.ToUnixMs, m.nowUnixMs, storage.ByHand, 0
 		_ = m.s.EndAssignment(context.Background(), old)
@@ -416,7 +423,8 @@ func (m *machine) remove(t *rapid.T) {
 	case 2:
 		_, err = m.s.EraseValues(drawValues(t))
 	case 3:
-		_, err = m.s.Expire(context.Background(), drawTime(t), rapid.OneOf(rapid.Int64Range(1, 5), rapid.Just(int64(math.MaxInt64))).Draw(t, "at most"))
+		_, err = m.s.Expire(context.Background(), drawTime(t),
+			rapid.OneOf(rapid.Int64Range(1, 5), rapid.Just(int64(math.MaxInt64))).Draw(t, "at most"))
 	}
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		t.Fatalf("removal: %v", err)
@@ -441,7 +449,8 @@ func checkPositions(t testing.TB, h Harness) {
 	}
 	check := func(what string, p storage.Position, known bool) {
 		t.Helper()
-		if err := s.(storage.Changes).CheckPosition(ctx, p); known && err != nil || !known && !errors.Is(err, storage.ErrUnknownPosition) {
+		if err := s.(storage.Changes).CheckPosition(ctx, p); known && err != nil ||
+			!known && !errors.Is(err, storage.ErrUnknownPosition) {
 			t.Errorf("%s: CheckPosition returned %v, want it to be known: %t", what, err, known)
 		}
 	}
@@ -549,7 +558,8 @@ func checkOthersCursors(t testing.TB, h Harness) {
 			}
 		}
 		var err error
-		_, caughtUp, err = storage.NextChanges(ctx, s.(storage.Changes), &c, &storage.ChangeFilter{Subject: func(s storage.Subject) bool { return s == "P" }}, 1)
+		_, caughtUp, err = storage.NextChanges(ctx, s.(storage.Changes), &c,
+			&storage.ChangeFilter{Subject: func(s storage.Subject) bool { return s == "P" }}, 1)
 		if err != nil {
 			t.Fatalf("NextChanges: %v", err)
 		}
@@ -592,9 +602,9 @@ func checkErasedAssignment(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
-// checkErasedDevice ends an assignment, erases it, and then erases the device, before consumers have seen any of it. Who
-// sees only the subject must learn that it does not wear the device after the end. Seen to fail when the erasure of the
-// device removed the event of the end, and named only those who still wore the device.
+// checkErasedDevice ends an assignment, erases it, and then erases the device, before consumers have seen any of it.
+// Who sees only the subject must learn that it does not wear the device after the end. Seen to fail when the erasure of
+// the device removed the event of the end, and named only those who still wore the device.
 func checkErasedDevice(t testing.TB, h Harness) {
 	if h.OpenChanges == nil {
 		t.Skip("the store keeps no events")
@@ -630,9 +640,9 @@ func checkErasedDevice(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
-// checkLateExpired appends readings that are older than those that expired: they are stored, so consumers get them, also
-// when they begin later. What remained of those that expired is not delivered, until it is completed. Seen to fail when
-// no reading from before the latest expiry was delivered.
+// checkLateExpired appends readings that are older than those that expired: they are stored, so consumers get them,
+// also when they begin later. What remained of those that expired is not delivered, until it is completed. Seen to fail
+// when no reading from before the latest expiry was delivered.
 func checkLateExpired(t testing.TB, h Harness) {
 	if h.OpenChanges == nil {
 		t.Skip("the store keeps no events")
@@ -685,8 +695,10 @@ type counted struct {
 	calls int
 }
 
-func (c *counted) ReadChanges(ctx context.Context, from, to *storage.Position, do func(storage.ChangeReader) error) error {
-	return c.Changes.ReadChanges(ctx, from, to, func(r storage.ChangeReader) error { return do(&countedReader{r, &c.calls}) })
+func (c *counted) ReadChanges(ctx context.Context, from, to *storage.Position,
+	do func(storage.ChangeReader) error) error {
+	return c.Changes.ReadChanges(ctx, from, to,
+		func(r storage.ChangeReader) error { return do(&countedReader{r, &c.calls}) })
 }
 
 type countedReader struct {
@@ -694,7 +706,8 @@ type countedReader struct {
 	calls *int
 }
 
-func (c *countedReader) VisitChanged(ctx context.Context, from, to storage.Position, after storage.ChangedKey, prefix vitals.Name,
+func (c *countedReader) VisitChanged(ctx context.Context, from, to storage.Position, after storage.ChangedKey,
+	prefix vitals.Name,
 	visit func(uint64, *vitals.Name, []storage.Record) bool) error {
 	*c.calls++
 	return c.ChangeReader.VisitChanged(ctx, from, to, after, prefix, visit)

@@ -23,7 +23,10 @@ func checkClosed(t testing.TB, h Harness) {
 	for call, erase := range map[string]func() error{
 		"Erase":           func() error { _, err := s.Erase(mustName("d")); return err },
 		"EraseAssignment": func() error { _, err := s.EraseAssignment(assignment("d", "P", 1, 2)); return err },
-		"EraseValues":     func() error { _, err := s.EraseValues(storage.Erasure{Device: mustName("d"), ToUnixMs: 2}); return err },
+		"EraseValues": func() error {
+			_, err := s.EraseValues(storage.Erasure{Device: mustName("d"), ToUnixMs: 2})
+			return err
+		},
 	} {
 		if err := erase(); !errors.Is(err, storage.ErrClosed) {
 			t.Errorf("%s returned %v, want ErrClosed", call, err)

@@ -54,10 +54,15 @@ func rush(t testing.TB, stores ...storage.Store) {
 			for d := range devices {
 				device := fmt.Sprintf("rush-%d", d)
 				group = append(group,
-					entry(device, round, hr(vitals.Value(1+d))),                                                                                // equal
-					entry(device, 1000+round, spo2(vitals.Value(1+i))),                                                                         // contradicting
-					entry(device, 2000+round, []sign{sys(9), {vitals.BodyWeight, -8}, rhr(7), {vitals.GlucoseMass, 1 << 20}}[i%4]),             // parts
-					entry(device, 3000+round, hr(5), []sign{{vitals.PulseRate, 1}, {vitals.PulseRate, 2}, {vitals.PulseRate, 1}, rhr(3)}[i%4])) // some of each
+					// equal
+					entry(device, round, hr(vitals.Value(1+d))),
+					// contradicting
+					entry(device, 1000+round, spo2(vitals.Value(1+i))),
+					// parts
+					entry(device, 2000+round, []sign{sys(9), {vitals.BodyWeight, -8}, rhr(7), {vitals.GlucoseMass, 1 << 20}}[i%4]),
+					// some of each
+					entry(device, 3000+round, hr(5), []sign{{vitals.PulseRate, 1}, {vitals.PulseRate, 2}, {vitals.PulseRate, 1},
+						rhr(3)}[i%4]))
 			}
 			rng.Shuffle(len(group), func(a, b int) { group[a], group[b] = group[b], group[a] })
 			groups[i] = group
@@ -110,7 +115,8 @@ func serial(s storage.Store, groups [][]*storage.Entry) error {
 			for _, e := range entries {
 				outcomes = append(outcomes, OutcomeName(e.Outcome))
 			}
-			return fmt.Errorf("%s at %d: no order of the readings gives their outcomes %q and the record %s", k.device, k.ms, outcomes, describe(page[0]))
+			return fmt.Errorf("%s at %d: no order of the readings gives their outcomes %q and the record %s", k.device, k.ms,
+				outcomes, describe(page[0]))
 		}
 	}
 	return nil

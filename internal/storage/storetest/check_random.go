@@ -128,7 +128,8 @@ func (m *machine) drawGroup(t *rapid.T) []*storage.Entry {
 		}
 	}
 	if seldom(t, "claims", 2) {
-		claim := &storage.Claim{Subject: rapid.SampledFrom([]storage.Subject{"", "P", "P-1"}).Draw(t, "claim"), Assign: true, SinceUnixMs: 50}
+		claim := &storage.Claim{Subject: rapid.SampledFrom([]storage.Subject{"", "P", "P-1"}).Draw(t, "claim"), Assign: true,
+			SinceUnixMs: 50}
 		for rest := group; len(rest) > 0; rest = rest[storage.UnitLen(rest):] {
 			if storage.UnitLen(rest) == 1 {
 				rest[0].Claim, rest[0].Recorded = claim, true
@@ -225,7 +226,8 @@ func drawSubject(t *rapid.T) storage.Subject {
 }
 
 func (m *machine) assign(t *rapid.T) {
-	a := storage.Assignment{Device: drawDevice(t), Subject: drawSubject(t), FromUnixMs: drawTime(t), ToUnixMs: drawEnd(t), ChangedUnixMs: m.nowUnixMs}
+	a := storage.Assignment{Device: drawDevice(t), Subject: drawSubject(t), FromUnixMs: drawTime(t), ToUnixMs: drawEnd(t),
+		ChangedUnixMs: m.nowUnixMs}
 	err := m.s.Assign(context.Background(), a)
 	compare(t, fmt.Sprintf("Assign(%v)", a), 0, err, 0, m.model.assigned.assign(a))
 }
@@ -266,7 +268,8 @@ func (m *machine) eraseAssignment(t *rapid.T) {
 func drawValues(t *rapid.T) storage.Erasure {
 	e := storage.Erasure{Device: drawDevice(t), FromUnixMs: rapid.SampledFrom([]int64{0, drawTime(t)}).Draw(t, "from")}
 	e.ToUnixMs = max(drawEnd(t), e.FromUnixMs+1)
-	e.Signs = rapid.SampledFrom([]uint32{0, 1 << vitals.HeartRate, 1<<vitals.SpO2 | 1<<vitals.Systolic, 1 << 31}).Draw(t, "signs")
+	e.Signs = rapid.SampledFrom([]uint32{0, 1 << vitals.HeartRate, 1<<vitals.SpO2 | 1<<vitals.Systolic, 1 << 31}).
+		Draw(t, "signs")
 	e.Gateway = mustName(rapid.SampledFrom(append(randomGateways, "nobody")).Draw(t, "gateway"))
 	e.Shared = rapid.Bool().Draw(t, "shared")
 	return e

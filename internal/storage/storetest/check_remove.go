@@ -126,7 +126,8 @@ func checkEraseValues(t testing.TB, h Harness) {
 			wantAll(t, s, model.records, 50)
 		}
 		// A value that was removed is new.
-		settleAll(t, s, model.records, by("g1", entry("a", 15, spo2(77))), by("g2", entry("a", 125, hr(9))), by("g1", entry("a-1", 16, hr(2))))
+		settleAll(t, s, model.records, by("g1", entry("a", 15, spo2(77))), by("g2", entry("a", 125, hr(9))),
+			by("g1", entry("a-1", 16, hr(2))))
 		wantAll(t, s, model.records, 50)
 	}
 	wantAssignments(t, s, model.assigned, 2)
@@ -148,8 +149,9 @@ func checkRemovedDevice(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
-// checkEraseDuringScans reads a device in both orders, page by page, while values, an assignment of it and then the device are erased: what ends without an
-// error has all readings of a state before or after an erasure. Stores may erase in several steps, which a scan must not show.
+// checkEraseDuringScans reads a device in both orders, page by page, while values, an assignment of it and then the
+// device are erased: what ends without an error has all readings of a state before or after an erasure. Stores may
+// erase in several steps, which a scan must not show.
 func checkEraseDuringScans(t testing.TB, h Harness) {
 	s := open(t, h)
 	const n = 12_000
@@ -190,7 +192,8 @@ func checkEraseDuringScans(t testing.TB, h Harness) {
 				for _, descending := range []bool{false, true} {
 					read := scanWhole(t, s, storage.Range{Device: a.Device, ToUnixMs: n, Descending: descending})
 					if read >= 0 && !slices.Contains(tt.left, read) {
-						t.Errorf("during an erasure, a scan (descending: %v) ended with %d readings, want one of %d", descending, read, tt.left)
+						t.Errorf("during an erasure, a scan (descending: %v) ended with %d readings, want one of %d", descending,
+							read, tt.left)
 					}
 				}
 			}

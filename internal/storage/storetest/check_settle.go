@@ -48,7 +48,8 @@ func sequences() []sequence {
 			[]step{{d(1, hr(1)), stored}, {d(1, hr(1), spo2(2)), completed}},
 			rec(d(1, hr(1), spo2(2)))},
 		{"completed twice",
-			[]step{{d(1, hr(1)), stored}, {d(1, spo2(2)), completed}, {d(1, sys(4), dia(3)), completed}, {d(1, rhr(5)), completed}, {d(1, rhr(5)), duplicate}},
+			[]step{{d(1, hr(1)), stored}, {d(1, spo2(2)), completed}, {d(1, sys(4), dia(3)), completed},
+				{d(1, rhr(5)), completed}, {d(1, rhr(5)), duplicate}},
 			rec(d(1, hr(1), spo2(2), sys(4), dia(3), rhr(5)))},
 		{"contradiction",
 			[]step{{d(1, hr(1)), stored}, {d(1, hr(2)), conflict}, {d(1, hr(2)), conflict}, {d(1, hr(1)), duplicate}},
@@ -60,7 +61,8 @@ func sequences() []sequence {
 			[]step{{d(1, hr(1), spo2(2)), stored}, {d(1, hr(1), spo2(3)), conflict}},
 			rec(d(1, hr(1), spo2(2)))},
 		{"contradiction of a completing reading",
-			[]step{{d(1, hr(1)), stored}, {d(1, spo2(2)), completed}, {d(1, spo2(3)), conflict}, {d(1, spo2(3), rhr(9)), conflict}},
+			[]step{{d(1, hr(1)), stored}, {d(1, spo2(2)), completed}, {d(1, spo2(3)), conflict},
+				{d(1, spo2(3), rhr(9)), conflict}},
 			rec(d(1, hr(1), spo2(2)))},
 		{"contradiction before a completing reading",
 			[]step{{d(1, hr(1)), stored}, {d(1, hr(2), spo2(2)), conflict}, {d(1, rhr(4)), completed}},
@@ -87,10 +89,12 @@ func sequences() []sequence {
 			[]step{{d(1, hr(1)), stored}, {d(2, hr(2)), stored}, {d(3, spo2(3)), stored}},
 			[]storage.Record{recordOf(d(1, hr(1))), recordOf(d(2, hr(2))), recordOf(d(3, spo2(3)))}},
 		{"late readings",
-			[]step{{d(9, hr(9)), stored}, {d(5, hr(5)), stored}, {d(7, hr(7)), stored}, {d(5, hr(5)), duplicate}, {d(5, hr(6)), conflict}, {d(7, spo2(7)), completed}, {d(7, spo2(8)), conflict}, {d(9, spo2(1)), completed}},
+			[]step{{d(9, hr(9)), stored}, {d(5, hr(5)), stored}, {d(7, hr(7)), stored}, {d(5, hr(5)), duplicate},
+				{d(5, hr(6)), conflict}, {d(7, spo2(7)), completed}, {d(7, spo2(8)), conflict}, {d(9, spo2(1)), completed}},
 			[]storage.Record{recordOf(d(5, hr(5))), recordOf(d(7, hr(7), spo2(7))), recordOf(d(9, hr(9), spo2(1)))}},
 		{"newest first",
-			[]step{{d(4, hr(4)), stored}, {d(3, hr(3)), stored}, {d(2, hr(2)), stored}, {d(1, hr(1)), stored}, {d(2, hr(2)), duplicate}},
+			[]step{{d(4, hr(4)), stored}, {d(3, hr(3)), stored}, {d(2, hr(2)), stored}, {d(1, hr(1)), stored},
+				{d(2, hr(2)), duplicate}},
 			[]storage.Record{recordOf(d(1, hr(1))), recordOf(d(2, hr(2))), recordOf(d(3, hr(3))), recordOf(d(4, hr(4)))}},
 		{"a value of zero is a value",
 			[]step{{d(1, hr(0)), stored}, {d(1, hr(0)), duplicate}, {d(1, hr(1)), conflict}, {d(1, spo2(0)), completed}},
@@ -102,7 +106,8 @@ func sequences() []sequence {
 			[]step{{offset(60, d(1, hr(1))), stored}, {offset(120, d(1, hr(1))), duplicate}, {d(1, hr(1)), duplicate}},
 			rec(offset(60, d(1, hr(1))))},
 		{"another offset does not excuse a contradiction",
-			[]step{{offset(60, d(1, hr(1))), stored}, {offset(120, d(1, hr(2))), conflict}, {offset(120, d(1, hr(2), spo2(2))), conflict}},
+			[]step{{offset(60, d(1, hr(1))), stored}, {offset(120, d(1, hr(2))), conflict},
+				{offset(120, d(1, hr(2), spo2(2))), conflict}},
 			rec(offset(60, d(1, hr(1))))},
 		{"a reading with another offset completes",
 			[]step{{offset(60, d(1, hr(1))), stored}, {offset(120, d(1, spo2(2))), completed}, {d(1, rhr(3)), completed}},
@@ -197,7 +202,8 @@ func checkLargeGroup(t testing.TB, h Harness) {
 	want := records{}
 	var group []*storage.Entry
 	for i := range int64(n) {
-		group = append(group, entry(fmt.Sprintf("many-%d", i%50), i, hr(vitals.Value(i))), entry("one", i, spo2(vitals.Value(i))))
+		group = append(group, entry(fmt.Sprintf("many-%d", i%50), i, hr(vitals.Value(i))),
+			entry("one", i, spo2(vitals.Value(i))))
 	}
 	backwards := slices.Clone(group)
 	slices.Reverse(backwards)
@@ -407,7 +413,8 @@ func checkRelayed(t testing.TB, h Harness) {
 		var got []string
 		for _, r := range scanPages(t, s, allOf(device), 10) {
 			minutes, known := r.UTCOffset.Minutes()
-			got = append(got, fmt.Sprintf("%d %s %d %t %d", r.TimeUnixMs, r.Gateway, minutes, known, bits.OnesCount32(r.Values.Present())))
+			got = append(got, fmt.Sprintf("%d %s %d %t %d", r.TimeUnixMs, r.Gateway, minutes, known,
+				bits.OnesCount32(r.Values.Present())))
 		}
 		if text, want := strings.Join(got, ", "), "10 g 60 true 1, 11 g 0 true 2, 12 g 0 false 2"; text != want {
 			t.Fatalf("records %s, want %s", text, want)

@@ -31,7 +31,8 @@ func (h Harness) withOwn(own []vitals.Definition) Harness {
 
 // extremesOf returns values of a sign.
 func (h Harness) extremesOf(sg vitals.Sign) []vitals.Value {
-	return []vitals.Value{0, 1, -1, math.MaxUint16, math.MaxUint16 + 1, math.MinInt16 - 1, vitals.MinValue, vitals.MaxValue}
+	return []vitals.Value{0, 1, -1, math.MaxUint16, math.MaxUint16 + 1, math.MinInt16 - 1, vitals.MinValue,
+		vitals.MaxValue}
 }
 
 // checkEverySign stores, repeats, contradicts and completes values of each of 32 signs.
@@ -67,9 +68,12 @@ func checkEverySign(t testing.TB, h Harness) {
 	wantAll(t, s, model, 7)
 	// Units that fit, and one that contradicts a sign of the last number.
 	const last = vitals.MaxSigns - 1
-	settleAll(t, s, model, unit(entry("up", 1, sign{last, 1}), entry("unit", 1, sign{last, -9}), entry("unit", 1, sign{11, 9}))...)
-	settleAll(t, s, model, unit(entry("up", 2, sign{last, 1}), entry("unit", 1, sign{last, 9}), entry("unit", 2, sign{12, 9}))...)
-	settleAll(t, s, model, unit(entry("up", 2, sign{last, 1}), entry("unit", 1, sign{last, -9}), entry("unit", 1, sign{13, 9}))...)
+	settleAll(t, s, model, unit(entry("up", 1, sign{last, 1}), entry("unit", 1, sign{last, -9}),
+		entry("unit", 1, sign{11, 9}))...)
+	settleAll(t, s, model, unit(entry("up", 2, sign{last, 1}), entry("unit", 1, sign{last, 9}),
+		entry("unit", 2, sign{12, 9}))...)
+	settleAll(t, s, model, unit(entry("up", 2, sign{last, 1}), entry("unit", 1, sign{last, -9}),
+		entry("unit", 1, sign{13, 9}))...)
 	wantAll(t, s, model, 7)
 	mustExpire(t, s, model, 20)
 	mustErase(t, s, model, "own-1")
@@ -144,7 +148,8 @@ func checkDictionary(t testing.TB, h Harness) {
 	wantAll(t, s, model, 2)
 	mustClose(t, s)
 	s = mustOpen(t, h.Open)
-	if d := s.Signs().Of(first - 1); d == nil || d.Label != changed.Label || d.Accepted != changed.Accepted || d.Unit != changed.Unit || d.Decimals != changed.Decimals {
+	if d := s.Signs().Of(first - 1); d == nil || d.Label != changed.Label || d.Accepted != changed.Accepted ||
+		d.Unit != changed.Unit || d.Decimals != changed.Decimals {
 		t.Errorf("the definition is %+v after a reopen, want %+v", d, changed)
 	}
 	mustClose(t, s)

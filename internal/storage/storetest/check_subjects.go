@@ -54,7 +54,8 @@ func wantAssignments(t tb, s storage.Subjects, want *assignments, size int) {
 	compare("those of some devices", visited.of(func(*storage.Assignment) bool { return true }), err, ofSome)
 	for _, subject := range randomSubjects {
 		got, err := s.SubjectAssignments(ctx, subject)
-		compare("those of subject "+string(subject), got, err, func(a *storage.Assignment) bool { return a.Subject == subject })
+		compare("those of subject "+string(subject), got, err,
+			func(a *storage.Assignment) bool { return a.Subject == subject })
 	}
 }
 
@@ -129,7 +130,8 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 	model := NewMemory()
 	var group []*storage.Entry
 	for ms := range int64(200) { // more than a store keeps in memory per device
-		group = append(group, by(fmt.Sprintf("g%d", ms/50), entry("a", ms, hr(vitals.Value(1+ms)), []sign{spo2(1), sys(2), dia(3)}[ms%3])))
+		group = append(group,
+			by(fmt.Sprintf("g%d", ms/50), entry("a", ms, hr(vitals.Value(1+ms)), []sign{spo2(1), sys(2), dia(3)}[ms%3])))
 	}
 	group = append(group, entry("a", 15, rhr(1)), entry("a-", 15, hr(1)), entry("a-1", 15, hr(1)))
 	for i, e := range group {
@@ -139,7 +141,8 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 	}
 	settleAll(t, s, model.records, group...)
 	for _, a := range []storage.Assignment{
-		assignment("a", "P", 10, 20), assignment("a", "P-", 20, 30), assignment("a", "P", 30, 31), assignment("a", "P-1", 100, storage.OpenEnd),
+		assignment("a", "P", 10, 20), assignment("a", "P-", 20, 30), assignment("a", "P", 30, 31),
+		assignment("a", "P-1", 100, storage.OpenEnd),
 		assignment("a-", "P", 10, 20), assignment("a-1", "P", 15, 16), assignment("b", "P", 0, storage.OpenEnd),
 	} {
 		if err := errors.Join(s.Assign(ctx, a), model.Assign(ctx, a)); err != nil {
@@ -147,8 +150,10 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 		}
 	}
 	for i, a := range []storage.Assignment{
-		assignment("a", "P-", 20, 0), assignment("a", "P", 21, 0), assignment("a", "P-", 30, 0), assignment("a", "P", 30, 0), assignment("a", "P", 10, 0),
-		assignment("a", "P-1", 100, 0), assignment("a", "P-1", 100, 0), assignment("a-1", "P", 15, 0), assignment("b", "Q", 0, 0), assignment("b", "P", 0, 0), assignment("c", "P", 0, 0),
+		assignment("a", "P-", 20, 0), assignment("a", "P", 21, 0), assignment("a", "P-", 30, 0), assignment("a", "P", 30, 0),
+		assignment("a", "P", 10, 0),
+		assignment("a", "P-1", 100, 0), assignment("a", "P-1", 100, 0), assignment("a-1", "P", 15, 0),
+		assignment("b", "Q", 0, 0), assignment("b", "P", 0, 0), assignment("c", "P", 0, 0),
 	} {
 		got, err := s.EraseAssignment(a)
 		want, wantErr := model.EraseAssignment(a)
@@ -162,7 +167,8 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 			wantAssignments(t, s, model.assigned, 2)
 		}
 		// A reading that was erased is new.
-		settleAll(t, s, model.records, entry("a", 25, hr(1)), entry("a", 150, hr(1)), entry("a", 9, hr(10)), entry("a-1", 16, hr(2)))
+		settleAll(t, s, model.records, entry("a", 25, hr(1)), entry("a", 150, hr(1)), entry("a", 9, hr(10)),
+			entry("a-1", 16, hr(2)))
 		wantAll(t, s, model.records, 50)
 	}
 	// Erasing the device removes its other assignments.
@@ -186,13 +192,15 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
-// checkEraseAgain erases an assignment whose time another patient, or nobody, has since its erasure: nothing is removed.
+// checkEraseAgain erases an assignment whose time another patient, or nobody, has since its erasure: nothing is
+// removed.
 func checkEraseAgain(t testing.TB, h Harness) {
 	s := mustOpen(t, h.Open)
 	defer mustClose(t, s)
 	ctx := context.Background()
 	erased := assignment("a", "P", 10, 50)
-	for _, then := range []storage.Assignment{assignment("a", "Q", 10, 50), assignment("a", "Q", 5, 60), assignment("a", "P", 20, 40), assignment("a", "Q", 70, 80)} {
+	for _, then := range []storage.Assignment{assignment("a", "Q", 10, 50), assignment("a", "Q", 5, 60),
+		assignment("a", "P", 20, 40), assignment("a", "Q", 70, 80)} {
 		if err := s.Assign(ctx, erased); err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +265,8 @@ func checkManyAssignments(t testing.TB, h Harness) {
 		t.Error(err)
 	}
 	mustSettle(t, s, claimed(15, "P"), storage.Stored)
-	if all, err := s.DeviceAssignments(ctx, mustName("a")); err != nil || len(all) != storage.MaxAssignments+1 || all[0].FromUnixMs != 15 || all[0].ToUnixMs != 20 {
+	if all, err := s.DeviceAssignments(ctx, mustName("a")); err != nil || len(all) != storage.MaxAssignments+1 ||
+		all[0].FromUnixMs != 15 || all[0].ToUnixMs != 20 {
 		t.Errorf("%d assignments, %v, the first is %v", len(all), err, all[0])
 	}
 	// One by hand leaves both parts of a span: what was nobody's stays so.

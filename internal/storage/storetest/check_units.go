@@ -30,12 +30,19 @@ func checkUnits(t testing.TB, h Harness) {
 		group [][]*storage.Entry
 		want  []storage.Outcome
 	}{
-		{"new", [][]*storage.Entry{unit(entry("a", 1, hr(1)), entry("b", 1, hr(1)), entry("a", 2, hr(1)))}, []storage.Outcome{stored, stored, stored}},
-		{"again", [][]*storage.Entry{unit(entry("a", 1, hr(1)), entry("a", 3, hr(1)), entry("b", 1, spo2(1)))}, []storage.Outcome{duplicate, stored, completed}},
-		{"contradicts", [][]*storage.Entry{unit(entry("a", 4, hr(1)), entry("a", 2, rhr(2), hr(2)), entry("b", 1, hr(1)))}, []storage.Outcome{unsettled, conflict, unsettled}},
-		{"nothing of it is stored", [][]*storage.Entry{one(entry("a", 4, hr(4))), one(entry("a", 2, rhr(3)))}, []storage.Outcome{stored, completed}},
-		{"contradicts itself", [][]*storage.Entry{unit(entry("a", 5, hr(1)), entry("a", 5, hr(2)))}, []storage.Outcome{unsettled, conflict}},
-		{"completes itself", [][]*storage.Entry{unit(entry("c", 5, hr(1)), by("g", entry("c", 5, spo2(2))), entry("c", 5, hr(1), spo2(2)))}, []storage.Outcome{stored, completed, duplicate}},
+		{"new", [][]*storage.Entry{unit(entry("a", 1, hr(1)), entry("b", 1, hr(1)), entry("a", 2, hr(1)))},
+			[]storage.Outcome{stored, stored, stored}},
+		{"again", [][]*storage.Entry{unit(entry("a", 1, hr(1)), entry("a", 3, hr(1)), entry("b", 1, spo2(1)))},
+			[]storage.Outcome{duplicate, stored, completed}},
+		{"contradicts", [][]*storage.Entry{unit(entry("a", 4, hr(1)), entry("a", 2, rhr(2), hr(2)), entry("b", 1, hr(1)))},
+			[]storage.Outcome{unsettled, conflict, unsettled}},
+		{"nothing of it is stored", [][]*storage.Entry{one(entry("a", 4, hr(4))), one(entry("a", 2, rhr(3)))},
+			[]storage.Outcome{stored, completed}},
+		{"contradicts itself", [][]*storage.Entry{unit(entry("a", 5, hr(1)), entry("a", 5, hr(2)))},
+			[]storage.Outcome{unsettled, conflict}},
+		{"completes itself",
+			[][]*storage.Entry{unit(entry("c", 5, hr(1)), by("g", entry("c", 5, spo2(2))), entry("c", 5, hr(1), spo2(2)))},
+			[]storage.Outcome{stored, completed, duplicate}},
 		{"in the order of the group", [][]*storage.Entry{
 			one(entry("d", 1, hr(1))),
 			unit(entry("d", 1, hr(2)), entry("d", 2, hr(1))),
@@ -48,8 +55,10 @@ func checkUnits(t testing.TB, h Harness) {
 			unit(entry("f", 1, hr(1)), entry("d", 1, hr(9))),
 			unit(entry("f", 1, hr(2)), entry("f", 2, hr(2))),
 		}, []storage.Outcome{unsettled, conflict, stored, stored}},
-		{"a new device with an awkward name", [][]*storage.Entry{unit(entry("g", 1, hr(1)), entry("-g", 1, hr(1)))}, []storage.Outcome{unsettled, awkwardName}},
-		{"many of one record", [][]*storage.Entry{unit(many...)}, append([]storage.Outcome{stored, completed, completed}, slices.Repeat([]storage.Outcome{duplicate}, 17)...)},
+		{"a new device with an awkward name", [][]*storage.Entry{unit(entry("g", 1, hr(1)), entry("-g", 1, hr(1)))},
+			[]storage.Outcome{unsettled, awkwardName}},
+		{"many of one record", [][]*storage.Entry{unit(many...)}, append([]storage.Outcome{stored, completed, completed},
+			slices.Repeat([]storage.Outcome{duplicate}, 17)...)},
 	} {
 		group := slices.Concat(tt.group...)
 		settleAll(t, s, model, group...)
@@ -119,7 +128,8 @@ func rushUnits(t testing.TB, stores ...store) {
 			for range 5 {
 				var all []*storage.Entry
 				for range 1 + rng.IntN(4) {
-					all = append(all, entry(fmt.Sprintf("unit-%d", rng.IntN(3)), int64(round), []sign{hr(1), hr(2), spo2(1), rhr(1)}[rng.IntN(4)]))
+					all = append(all, entry(fmt.Sprintf("unit-%d", rng.IntN(3)), int64(round),
+						[]sign{hr(1), hr(2), spo2(1), rhr(1)}[rng.IntN(4)]))
 				}
 				groups[i] = append(groups[i], unit(all...)...)
 			}
@@ -148,7 +158,8 @@ func rushUnits(t testing.TB, stores ...store) {
 		for i := range 3 {
 			device := mustName(fmt.Sprintf("unit-%d", i))
 			var got vitals.Values
-			for _, r := range scanPages(t, stores[0], storage.Range{Device: device, FromUnixMs: int64(round), ToUnixMs: int64(round) + 1}, 2) {
+			for _, r := range scanPages(t, stores[0], storage.Range{Device: device, FromUnixMs: int64(round),
+				ToUnixMs: int64(round) + 1}, 2) {
 				got = r.Values
 			}
 			if want := accepted[device]; got != want {

@@ -14,8 +14,8 @@ import (
 )
 
 // checkRandomValues makes random erasures of values, and compares every value that is left with a map of single values.
-// An erasure that removes less than what was asked for fails it, and so does one that removes more. It shares no code with
-// what stores, and the model, use to select what an erasure removes.
+// An erasure that removes less than what was asked for fails it, and so does one that removes more. It shares no code
+// with what stores, and the model, use to select what an erasure removes.
 func checkRandomValues(t testing.TB, open func(testing.TB) Harness) {
 	h := open(t).withOwn(OwnSigns())
 	s := mustOpen(t, h.Open)
@@ -132,7 +132,8 @@ func (m *valueMap) erase(t *rapid.T) {
 	present := rapid.Uint32Range(0, 1<<len(erasedSigns)-1).Draw(t, "signs")
 	gateway := rapid.SampledFrom([]string{"", "g1", "g2", "nobody"}).Draw(t, "gateway")
 	shared := gateway != "" && rapid.Bool().Draw(t, "shared")
-	e := storage.Erasure{Device: mustName(device), FromUnixMs: from, ToUnixMs: to, Gateway: mustName(gateway), Shared: shared}
+	e := storage.Erasure{Device: mustName(device), FromUnixMs: from, ToUnixMs: to, Gateway: mustName(gateway),
+		Shared: shared}
 	for i, sg := range erasedSigns {
 		if present&(1<<i) != 0 {
 			e.Signs |= 1 << sg

@@ -178,7 +178,8 @@ func (l *load) verify(s storage.Store, device int, acked, attempted int64, size 
 // their values.
 func (l *load) verifyRecord(device int, rec storage.Record) error {
 	newer := loadEntry(device, rec.TimeUnixMs, vitals.HeartRate, vitals.SpO2).Reading.Values
-	whole := loadEntry(device, rec.TimeUnixMs, vitals.HeartRate, vitals.SpO2, vitals.Systolic, vitals.Diastolic).Reading.Values
+	whole := loadEntry(device, rec.TimeUnixMs, vitals.HeartRate, vitals.SpO2, vitals.Systolic, vitals.Diastolic).
+		Reading.Values
 	if rec.TimeUnixMs%2 == 1 {
 		newer = loadEntry(device, rec.TimeUnixMs, vitals.RestingHeartRate, vitals.HeartRate).Reading.Values
 		whole = newer

@@ -34,7 +34,8 @@ type records map[vitals.Name]map[int64]storage.Record
 // NewMemory returns an empty store without a limit on devices.
 func NewMemory() *Memory {
 	changes := newMemoryChanges()
-	return withLog(&Memory{records: records{}, assigned: &assignments{changes: changes}, changes: changes, signs: vitals.NewSigns()})
+	return withLog(&Memory{records: records{}, assigned: &assignments{changes: changes}, changes: changes,
+		signs: vitals.NewSigns()})
 }
 
 // withLog returns m with its log.
@@ -52,7 +53,8 @@ func (m *Memory) Reopen(maxDevices int) *Memory {
 		m.closed = true
 		m.changes.wake()
 	}
-	return withLog(&Memory{records: m.records, assigned: m.assigned, changes: m.changes, signs: m.signs, maxDevices: maxDevices})
+	return withLog(&Memory{records: m.records, assigned: m.assigned, changes: m.changes, signs: m.signs,
+		maxDevices: maxDevices})
 }
 
 // Clone returns an open store with a copy of the records of m. A maxDevices of 0 means
@@ -62,7 +64,8 @@ func (m *Memory) Clone(maxDevices int) *Memory {
 	defer m.mu.RUnlock()
 	changes := newMemoryChanges()
 	assigned := &assignments{slices.Clone(m.assigned.all), changes}
-	c := &Memory{records: make(records, len(m.records)), assigned: assigned, changes: changes, signs: m.signs, maxDevices: maxDevices}
+	c := &Memory{records: make(records, len(m.records)), assigned: assigned, changes: changes, signs: m.signs,
+		maxDevices: maxDevices}
 	for device, byTime := range m.records {
 		c.records[device] = maps.Clone(byTime)
 		for t := range byTime {
@@ -387,7 +390,8 @@ func (m *Memory) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storag
 	}
 	x := m.records.expire(beforeUnixMs, atMost)
 	if x.Readings > 0 {
-		m.changes.expired = storage.AddHorizon(m.changes.expired, storage.Horizon{BeforeUnixMs: beforeUnixMs, AtUnixMs: m.changes.latestUnixMs})
+		m.changes.expired = storage.AddHorizon(m.changes.expired,
+			storage.Horizon{BeforeUnixMs: beforeUnixMs, AtUnixMs: m.changes.latestUnixMs})
 		m.changes.event(storage.Change{Kind: storage.ChangeExpired, ToUnixMs: beforeUnixMs})
 	}
 	return x, nil

@@ -29,7 +29,8 @@ type memoryChanges struct {
 
 func newMemoryChanges() *memoryChanges {
 	key := binary.BigEndian.AppendUint64(make([]byte, storage.CursorKeyBytes-8), rand.Uint64())
-	return &memoryChanges{mark: rand.Uint64(), key: key, changed: map[vitals.Name]map[int64]uint64{}, later: make(chan struct{})}
+	return &memoryChanges{mark: rand.Uint64(), key: key, changed: map[vitals.Name]map[int64]uint64{},
+		later: make(chan struct{})}
 }
 
 // reading notes that a reading was stored or completed.
@@ -126,7 +127,8 @@ func (l memoryLog) Horizons() []storage.Horizon {
 }
 
 // ReadChanges implements [storage.Changes].
-func (l memoryLog) ReadChanges(ctx context.Context, from, to *storage.Position, do func(storage.ChangeReader) error) error {
+func (l memoryLog) ReadChanges(ctx context.Context, from, to *storage.Position,
+	do func(storage.ChangeReader) error) error {
 	return storage.ReadKnown(ctx, l.m, from, to, do)
 }
 
@@ -144,7 +146,8 @@ func (l memoryLog) VisitEvents(ctx context.Context, after, last uint64, visit fu
 }
 
 // VisitChanged implements [storage.Changes].
-func (l memoryLog) VisitChanged(ctx context.Context, from, _ storage.Position, after storage.ChangedKey, prefix vitals.Name,
+func (l memoryLog) VisitChanged(ctx context.Context, from, _ storage.Position, after storage.ChangedKey,
+	prefix vitals.Name,
 	visit func(part uint64, device *vitals.Name, records []storage.Record) bool) error {
 	m := l.m
 	m.mu.RLock()

@@ -145,7 +145,10 @@ func (as *assignments) assign(a storage.Assignment) error {
 
 // index returns the position of the assignment with the device, subject and beginning of a, or -1.
 func (as *assignments) index(a storage.Assignment) int {
-	return slices.IndexFunc(as.all, func(b storage.Assignment) bool { return b.Key() == a.Key() && b.Subject == a.Subject })
+	return slices.IndexFunc(as.all, func(b storage.Assignment) bool {
+		return b.Key() == a.Key() &&
+			b.Subject == a.Subject
+	})
 }
 
 func (as *assignments) end(a storage.Assignment) error {
@@ -230,7 +233,8 @@ func (m *Memory) Assignments(ctx context.Context, after storage.AssignmentKey, d
 	return copy(dst, found), err
 }
 
-func readAssignments(ctx context.Context, m *Memory, keep func(*storage.Assignment) bool) ([]storage.Assignment, error) {
+func readAssignments(ctx context.Context, m *Memory, keep func(*storage.Assignment) bool) ([]storage.Assignment,
+	error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if err := m.readable(ctx); err != nil {

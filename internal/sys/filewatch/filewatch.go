@@ -129,7 +129,8 @@ func (f *Follower) refreshLocked(retry bool) {
 // fixableLocked reports whether the last load failed with an error that another load may fix
 // although no file has changed.
 func (f *Follower) fixableLocked() bool {
-	return f.lastErr != nil && !slices.ContainsFunc(f.opt.Final, func(final error) bool { return errors.Is(f.lastErr, final) })
+	return f.lastErr != nil &&
+		!slices.ContainsFunc(f.opt.Final, func(final error) bool { return errors.Is(f.lastErr, final) })
 }
 
 func (f *Follower) reloadLocked() error {

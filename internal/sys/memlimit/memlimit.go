@@ -31,7 +31,8 @@ type Bounds struct {
 // Memory per item.
 const (
 	queuedBytes = 1 << 10 // a reading, its job and its entries in two groups
-	windowBytes = 2 * 48  // a reading, in two windows of package pebblestore; at most half as much again if they have few of each device
+	// a reading, in two windows of package pebblestore; at most half as much again if they have few of each device
+	windowBytes = 2 * 48
 	deviceBytes = 240     // an entry of package pebblestore's table, with a name of 64 bytes
 	connBytes   = 8 << 10 // 1 KiB in the fast lane, 20 KiB in the full lane
 )

@@ -20,8 +20,9 @@ func TestFit(t *testing.T) {
 	}{
 		{"plenty", 16 << 30, most},
 		{"100 MB", 100_000_000, memlimit.Bounds{
-			CacheBytes: 16_666_666, MemTableBytes: 4_166_666, WindowRows: 86_805, MaxBodyBytes: 16_666_666, MaxBatchBytes: 781_250,
-			MaxQueued: 12_207, MaxDevices: 52_083, MaxConns: 2_034, AlertBytes: 4_166_666,
+			CacheBytes: 16_666_666, MemTableBytes: 4_166_666, WindowRows: 86_805, MaxBodyBytes: 16_666_666,
+			MaxBatchBytes: 781_250,
+			MaxQueued:     12_207, MaxDevices: 52_083, MaxConns: 2_034, AlertBytes: 4_166_666,
 		}},
 		{"nothing", 0, memlimit.Bounds{
 			CacheBytes: 4 << 20, MemTableBytes: 1 << 20, WindowRows: 16 << 10, MaxBodyBytes: 1 << 20, MaxBatchBytes: 64 << 10,

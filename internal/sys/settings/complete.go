@@ -120,5 +120,6 @@ func namesFile(v *kong.Value) bool {
 	if v.Flag != nil {
 		name = v.Flag.PlaceHolder
 	}
-	return v.Tag.Type == "path" || name == "DIR" || name == "LEDGER" || strings.HasPrefix(name, "FILE") && !strings.Contains(name, "=")
+	return v.Tag.Type == "path" || name == "DIR" || name == "LEDGER" ||
+		strings.HasPrefix(name, "FILE") && !strings.Contains(name, "=")
 }

@@ -41,7 +41,8 @@ func appendCommands(all []Command, node *kong.Node) []Command {
 		c.Path = node.Path()
 	}
 	for _, arg := range node.Positional {
-		c.Arguments = append(c.Arguments, Setting{Name: arg.Summary(), Usage: arg.Summary(), Default: arg.Default, Help: arg.Help})
+		c.Arguments = append(c.Arguments, Setting{Name: arg.Summary(), Usage: arg.Summary(), Default: arg.Default,
+			Help: arg.Help})
 	}
 	for _, flag := range node.Flags {
 		if !flag.Hidden {

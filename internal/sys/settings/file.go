@@ -72,7 +72,10 @@ func (r *reader) table(node *kong.Node, at []string, table map[string]any) {
 			r.problems = append(r.problems, problem{r.file.path, line, fmt.Sprintf(format, args...)})
 		}
 		flag := flagNamed(node, name)
-		child := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == name && n.Type == kong.CommandNode })
+		child := slices.IndexFunc(node.Children, func(n *kong.Node) bool {
+			return n.Name == name &&
+				n.Type == kong.CommandNode
+		})
 		inner, isTable := value.(map[string]any)
 		switch {
 		case child >= 0 && isTable:
@@ -148,7 +151,8 @@ func flagText(flag *kong.Flag, value any) (string, error) {
 // try parses a text as the value of a flag, without setting the flag.
 func try(flag *kong.Flag, text string) error {
 	target := reflect.New(flag.Target.Type()).Elem()
-	err := flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: kong.Scan().PushTyped(text, kong.FlagValueToken)}, target)
+	err := flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value,
+		Scan: kong.Scan().PushTyped(text, kong.FlagValueToken)}, target)
 	if allowed := flag.EnumSlice(); err == nil && flag.Enum != "" && !slices.Contains(allowed, text) {
 		return fmt.Errorf("%q is not one of %s", text, strings.Join(allowed, ", "))
 	}

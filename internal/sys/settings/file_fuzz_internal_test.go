@@ -17,7 +17,8 @@ func FuzzConfigFile(f *testing.F) {
 	for _, text := range []string{
 		"[serve]\nmax-ahead = '5m'\naccept = { spo2_pct = '1..100' }\n",
 		"serve.addr = 'x'\n[sim.run]\nusers = 3\nshare = { drop = 0.5 }",
-		"[[serve]]\naddr = 1", "\"serve.addr\" = 1", "[serve.accept]\n'' = 1", "serve = { max-ahead = 300 }", "[serve]\naddr = 1979-05-27T07:32:00Z",
+		"[[serve]]\naddr = 1", "\"serve.addr\" = 1", "[serve.accept]\n'' = 1", "serve = { max-ahead = 300 }",
+		"[serve]\naddr = 1979-05-27T07:32:00Z",
 	} {
 		f.Add([]byte(text))
 	}

@@ -194,8 +194,8 @@ func Environment() kong.Option {
 	})
 }
 
-// Defaults replaces ${name} in defaults and descriptions of flags and arguments by values[name]. kong.Vars does the same, but
-// reads all values again for each flag, which took most of the time in which a command starts.
+// Defaults replaces ${name} in defaults and descriptions of flags and arguments by values[name]. kong.Vars does the
+// same, but reads all values again for each flag, which took most of the time in which a command starts.
 func Defaults(values map[string]string) kong.Option {
 	var pairs []string
 	for name, value := range values {
@@ -219,7 +219,9 @@ func variableOf(words string) string {
 
 // serviceVariable matches the variables that Kubernetes adds to the environment of every container for a
 // Service called pulsegate or pulsegate-public. A port looks like tcp://10.0.0.1:80.
-var serviceVariable = regexp.MustCompile(`^PULSEGATE(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?=.*|PORT=(tcp|udp|sctp)://.*|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)$`)
+var serviceVariable = regexp.MustCompile(
+	`^PULSEGATE(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?=.*|PORT=(tcp|udp|sctp)://.*|PORT_[0-9]+_(TCP|UDP|SCTP)(` +
+		`_(PROTO|PORT|ADDR))?=.*)$`)
 
 // UnknownVariables returns a sentence about each variable in environ that has the prefix of
 // Pulsegate's variables and sets no flag. The variable also is known although it belongs to no

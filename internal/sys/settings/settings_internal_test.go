@@ -56,7 +56,8 @@ func TestSecretsAreMasked(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := strings.Split(regexp.MustCompile(` +`).ReplaceAllString(out.String(), " "), "\n")
-		if strings.Contains(out.String(), "hush") || !slices.Contains(lines, tt.want) || !slices.Contains(lines, "users = 100 # default") {
+		if strings.Contains(out.String(), "hush") || !slices.Contains(lines, tt.want) ||
+			!slices.Contains(lines, "users = 100 # default") {
 			t.Errorf("%s: want the line %s in\n%s", tt.arg, tt.want, out.String())
 		}
 	}
@@ -82,8 +83,10 @@ func TestParseBytes(t *testing.T) {
 
 func TestFormatDuration(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0s", time.Second: "1s", 5 * time.Minute: "5m", time.Hour: "1h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s",
-		10 * time.Minute: "10m", 100 * time.Hour: "100h", 96 * time.Hour: "4d", 1500 * time.Millisecond: "1.5s", 10*time.Minute + 10*time.Second: "10m10s",
+		0: "0s", time.Second: "1s", 5 * time.Minute: "5m", time.Hour: "1h", 90 * time.Minute: "1h30m",
+		time.Hour + time.Second: "1h0m1s",
+		10 * time.Minute:        "10m", 100 * time.Hour: "100h", 96 * time.Hour: "4d", 1500 * time.Millisecond: "1.5s",
+		10*time.Minute + 10*time.Second: "10m10s",
 	} {
 		got := FormatDuration(d)
 		if back, err := ParseDuration(got); got != want || err != nil || back != d {
@@ -95,7 +98,8 @@ func TestFormatDuration(t *testing.T) {
 // A formatted number of bytes has the largest unit that divides it, and parses as itself.
 func TestFormatBytes(t *testing.T) {
 	for n, want := range map[int64]string{
-		0: "0", 1: "1", 1000: "1000", 1024: "1KiB", 1 << 16: "64KiB", 3 << 19: "1536KiB", 1 << 20: "1MiB", 1 << 30: "1GiB", 1 << 40: "1TiB", -1: "-1",
+		0: "0", 1: "1", 1000: "1000", 1024: "1KiB", 1 << 16: "64KiB", 3 << 19: "1536KiB", 1 << 20: "1MiB", 1 << 30: "1GiB",
+		1 << 40: "1TiB", -1: "-1",
 	} {
 		got := FormatBytes(n)
 		if back, err := parseBytes(got); got != want || err != nil || back != n {
@@ -118,7 +122,8 @@ func TestUsualUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flag, want := range map[string]string{"retain": "7d", "ahead": "7m", "delay": "7ms", "long": "7s", "none": "7s"} {
-		if _, err := parser.Parse([]string{"--" + flag, "7"}); err == nil || !strings.Contains(err.Error(), "7 needs a unit; did you mean "+want+"?") {
+		if _, err := parser.Parse([]string{"--" + flag, "7"}); err == nil ||
+			!strings.Contains(err.Error(), "7 needs a unit; did you mean "+want+"?") {
 			t.Errorf("--%s: got %v, want a suggestion of %s", flag, err, want)
 		}
 	}

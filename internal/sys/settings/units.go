@@ -16,7 +16,8 @@ import (
 
 // Text makes parse the parser of all flags of its type.
 func Text[T any](parse func(string) (T, error)) kong.Option {
-	return kong.TypeMapper(reflect.TypeFor[T](), mapper(func(_ *kong.Value, text string) (T, error) { return parse(text) }, setAny[T]))
+	return kong.TypeMapper(reflect.TypeFor[T](), mapper(func(_ *kong.Value, text string) (T, error) { return parse(text) },
+		setAny[T]))
 }
 
 // Units requires a unit for every duration and accepts one for every number of bytes. It also
@@ -26,14 +27,16 @@ func Units() kong.Option {
 		bytes := kong.PostBuild(func(k *kong.Kong) error {
 			eachFlag(k.Model.Node, func(_ *kong.Node, flag *kong.Flag) {
 				if isBytes(flag) {
-					flag.Mapper = mapper(func(_ *kong.Value, text string) (int64, error) { return parseBytes(text) }, reflect.Value.SetInt)
+					flag.Mapper = mapper(func(_ *kong.Value, text string) (int64, error) { return parseBytes(text) },
+						reflect.Value.SetInt)
 				}
 			})
 			return nil
 		})
-		duration := kong.TypeMapper(reflect.TypeFor[time.Duration](), mapper(func(v *kong.Value, text string) (time.Duration, error) {
-			return parseDuration(text, usualUnit(v))
-		}, setAny[time.Duration]))
+		duration := kong.TypeMapper(reflect.TypeFor[time.Duration](),
+			mapper(func(v *kong.Value, text string) (time.Duration, error) {
+				return parseDuration(text, usualUnit(v))
+			}, setAny[time.Duration]))
 		for _, option := range []kong.Option{
 			duration, bytes, Text(parseTime), Text(parseLevel),
 			Text(parseNumber(strconv.Atoi)),
@@ -204,10 +207,13 @@ func parseBytes(text string) (int64, error) {
 	// 1M is ambiguous: 10⁶ or 2²⁰.
 	if i := strings.LastIndexAny(text, "kKmMgGtT"); i > 0 && len(text)-i <= 2 {
 		if _, err := strconv.ParseFloat(strings.TrimSpace(text[:i]), 64); err == nil {
-			return 0, fmt.Errorf("%q is not a number of bytes; did you mean %s%ciB?", text, strings.TrimSpace(text[:i]), text[i]&^0x20)
+			return 0, fmt.Errorf("%q is not a number of bytes; did you mean %s%ciB?", text, strings.TrimSpace(text[:i]),
+				text[i]&^0x20)
 		}
 	}
-	return 0, fmt.Errorf("%q is not a number of bytes, such as 1048576 or 1MiB; the units are B, KiB, MiB, GiB, TiB, kB, MB, GB and TB", text)
+	return 0,
+		fmt.Errorf(
+			"%q is not a number of bytes, such as 1048576 or 1MiB; the units are B, KiB, MiB, GiB, TiB, kB, MB, GB and TB", text)
 }
 
 // FormatBytes formats a number of bytes with the largest binary unit that divides it, such as

@@ -16,7 +16,8 @@ func TestOpenRegular(t *testing.T) {
 	dir := t.TempDir()
 	fifo, regular, link := filepath.Join(dir, "fifo"), filepath.Join(dir, "regular"), filepath.Join(dir, "link")
 	try(t, syscall.Mkfifo(fifo, 0o600), os.WriteFile(regular, []byte("text"), 0o600), os.Symlink(regular, link))
-	for path, want := range map[string]error{fifo: sharedfile.ErrNotRegular, dir: sharedfile.ErrNotRegular, regular: nil, link: nil} {
+	for path, want := range map[string]error{fifo: sharedfile.ErrNotRegular, dir: sharedfile.ErrNotRegular,
+		regular: nil, link: nil} {
 		file, err := sharedfile.Open(path)
 		if err == nil {
 			try(t, file.Close())
@@ -35,7 +36,8 @@ func TestOpenRegular(t *testing.T) {
 
 func TestPrivateDir(t *testing.T) {
 	dir := t.TempDir()
-	for name, mode := range map[string]os.FileMode{"own": 0o700, "group": 0o775, "all": 0o777, "sticky": 0o777 | os.ModeSticky} {
+	for name, mode := range map[string]os.FileMode{"own": 0o700, "group": 0o775, "all": 0o777,
+		"sticky": 0o777 | os.ModeSticky} {
 		path := filepath.Join(dir, name)
 		try(t, os.Mkdir(path, 0o700), os.Chmod(path, mode))
 		got, err := sharedfile.PrivateDir(path)
@@ -80,7 +82,8 @@ func TestPrivateDirOfOthers(t *testing.T) {
 		"public":   {func() error { return os.Chmod(own, 0o777) }, sharedfile.ErrPublic.Error()},
 		"foreign":  {func() error { return os.Chown(own, 12345, 0) }, "belongs to another user"},
 		"link":     {func() error { return errors.Join(os.Remove(own), os.Symlink(t.TempDir(), own)) }, "is not a directory"},
-		"file":     {func() error { return errors.Join(os.Remove(own), os.WriteFile(own, nil, 0o600)) }, "is not a directory"},
+		"file": {func() error { return errors.Join(os.Remove(own), os.WriteFile(own, nil, 0o600)) },
+			"is not a directory"},
 	} {
 		try(t, os.Mkdir(own, 0o700), c.harm())
 		got, err := sharedfile.PrivateDir(root)

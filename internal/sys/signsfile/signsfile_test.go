@@ -62,21 +62,28 @@ func TestRead(t *testing.T) {
 // TestErrors checks that errors have the line, the key and the reason.
 func TestErrors(t *testing.T) {
 	for _, tt := range []struct{ old, new, want string }{
-		{`unit = "ms"`, `unit = "millis"`, `signs.toml:5: unit: bad definition of a sign: "millis" is not a UCUM code that this program knows, such as ms, mm[Hg], /min, % or 1`},
+		{`unit = "ms"`, `unit = "millis"`,
+			`signs.toml:5: unit: bad definition of a sign: "millis" is not a UCUM code that this program knows, such as ms, ` +
+				`mm[Hg], /min, % or 1`},
 		{`decimals = 1`, `decimals = 1.5`, "signs.toml:6: decimals: toml: cannot decode TOML float"},
 		{`label = "RMSSD"`, `label = 7`, "signs.toml:4: label: toml: cannot decode TOML integer"},
 		{`max = 500 }`, `max = 2026-11-26 }`, "signs.toml:7: accepted: toml: cannot decode TOML local date"},
 		{`decimals = 1`, `decimals = 4`, "signs.toml:6: decimals: bad definition of a sign: not 0 to 3"},
 		{`max = 500 }`, `max = 500.25 }`, "signs.toml:7: accepted: max has more decimals than the sign, which has 1"},
-		{`max = 500 }`, `max = 214748364.7 }`, "signs.toml:7: accepted: max is not within ±2147483646 units of the last decimal"},
-		{`min = 0, max = 500`, `min = 501, max = 500`, "signs.toml:7: accepted: bad definition of a sign: the range ends before it starts"},
+		{`max = 500 }`, `max = 214748364.7 }`,
+			"signs.toml:7: accepted: max is not within ±2147483646 units of the last decimal"},
+		{`min = 0, max = 500`, `min = 501, max = 500`,
+			"signs.toml:7: accepted: bad definition of a sign: the range ends before it starts"},
 		{`min = 0, max = 500`, `max = 500`, "signs.toml:7: accepted: needs min and max"},
 		{`min = 10 }`, `min = "low" }`, "signs.toml:8: usual: min is not a decimal number"},
 		{`max = 5 }`, `max = 5.25 }`, "signs.toml:9: critical: max has more decimals than the sign, which has 1"},
 		{`max = 5 }`, `max = 10 }`, "signs.toml:9: critical: bad definition of a sign: the range has values that are usual"},
-		{`max = 5 }`, `min = 6, max = 5 }`, "signs.toml:9: critical: bad definition of a sign: the range ends before it starts"},
-		{`"80404-7"`, `"80404-8"`, `signs.toml:10: loinc: bad definition of a sign: "80404-8" is not a LOINC code, such as 8867-4`},
-		{`field = "hrv_rmssd_ms"`, `field = "spo2_pct"`, "signs.toml:3: field: bad definition of a sign: spo2_pct is a built-in field"},
+		{`max = 5 }`, `min = 6, max = 5 }`,
+			"signs.toml:9: critical: bad definition of a sign: the range ends before it starts"},
+		{`"80404-7"`, `"80404-8"`,
+			`signs.toml:10: loinc: bad definition of a sign: "80404-8" is not a LOINC code, such as 8867-4`},
+		{`field = "hrv_rmssd_ms"`, `field = "spo2_pct"`,
+			"signs.toml:3: field: bad definition of a sign: spo2_pct is a built-in field"},
 		{`label = "RMSSD"`, ``, "signs.toml:2: label: bad definition of a sign: not 1 to 64 bytes of text"},
 		{`label = "RMSSD"`, `labl = "RMSSD"`, "signs.toml:4: labl: unknown key"},
 		{`min = -2.125`, `min = -2.1256`, "signs.toml:17: accepted: min has more decimals than the sign, which has 3"},
@@ -97,7 +104,8 @@ func TestLocate(t *testing.T) {
 	own, err := signsfile.Read(path)
 	try(t, err)
 	err = signsfile.Locate(path, vitals.NewSigns().Define(own))
-	if want := path + ":13: field: bad definition of a sign: hrv_rmssd_ms is given twice"; err == nil || err.Error() != want {
+	if want := path + ":13: field: bad definition of a sign: hrv_rmssd_ms is given twice"; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -202,7 +202,8 @@ func TestSocketsFails(t *testing.T) {
 		{"no process's", l, env("LISTEN_FDS=2"), ""},
 		{"not a number", l, env("LISTEN_PID=7", "LISTEN_FDS=two"), "LISTEN_FDS"},
 		{"too many", l, env("LISTEN_PID=7", "LISTEN_FDS=100000"), "LISTEN_FDS"},
-		{"a datagram socket", datagram.(*net.UDPConn), env("LISTEN_PID=7", "LISTEN_FDS=2", "LISTEN_FDNAMES=public:odd"), `socket 1 "odd"`},
+		{"a datagram socket", datagram.(*net.UDPConn), env("LISTEN_PID=7", "LISTEN_FDS=2", "LISTEN_FDNAMES=public:odd"),
+			`socket 1 "odd"`},
 		{"a connection", connection.(*net.TCPConn), env("LISTEN_PID=7", "LISTEN_FDS=2"), "is not listening"},
 	} {
 		hand(t, firstSocket, l, tt.second)

@@ -41,7 +41,8 @@ func TestWriterPieces(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if _, err := io.CopyBuffer(struct{ io.Writer }{&terminal.Writer{File: file}}, iotest.OneByteReader(&in), make([]byte, 1)); err != nil {
+	if _, err := io.CopyBuffer(struct{ io.Writer }{&terminal.Writer{File: file}}, iotest.OneByteReader(&in),
+		make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(file.Name())

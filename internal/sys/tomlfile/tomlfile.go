@@ -78,7 +78,8 @@ func syntaxError(path string, into any, err error) error {
 		return fmt.Errorf("%s:%d: %s: unknown key%s", path, line, last, Nearest(last, keysOf(reflect.TypeOf(into))))
 	case errors.As(err, &at):
 		line, _ := at.Position()
-		if reason, _, wrongType := strings.Cut(err.Error(), " into "); wrongType && len(at.Key()) > 0 { // the rest names types of Go
+		// the rest names types of Go
+		if reason, _, wrongType := strings.Cut(err.Error(), " into "); wrongType && len(at.Key()) > 0 {
 			return fmt.Errorf("%s:%d: %s: %s", path, line, at.Key()[len(at.Key())-1], reason)
 		}
 		return fmt.Errorf("%s:%d: %w", path, line, err)

@@ -214,5 +214,6 @@ func (e *evictor) evict(l *Loop) {
 // isIdle reports whether c only waits for the start of a message. Guests do not count:
 // their timeout is short anyway.
 func (c *Conn) isIdle() bool {
-	return c.in == nil && c.out == nil && c.owed == 0 && c.goal == serve && !c.paused && !c.listed && !c.place.Guest && c.expect == 0
+	return c.in == nil && c.out == nil && c.owed == 0 && c.goal == serve && !c.paused && !c.listed && !c.place.Guest &&
+		c.expect == 0
 }

@@ -13,7 +13,8 @@ func states(f func(eventloop.State)) {
 		for _, owed := range []int{0, 1, eventloop.MaxOwed} {
 			for _, goal := range []string{"serve", "end", "move"} {
 				f(eventloop.State{
-					Open: on(0), Unsent: on(1), Ended: on(2), Readable: on(3), Lingering: on(4), Offerable: on(5), Paused: on(6), Owed: owed, Goal: goal,
+					Open: on(0), Unsent: on(1), Ended: on(2), Readable: on(3), Lingering: on(4), Offerable: on(5), Paused: on(6),
+					Owed: owed, Goal: goal,
 				})
 			}
 		}
@@ -34,7 +35,8 @@ func TestNext(t *testing.T) {
 				wrong = "the connection is open, or an answer is owed"
 			}
 		case "read":
-			if s.Unsent || s.Owed >= eventloop.MaxOwed || s.Goal != "serve" || s.Lingering || s.Offerable || s.Ended || !s.Readable || s.Paused {
+			if s.Unsent || s.Owed >= eventloop.MaxOwed || s.Goal != "serve" || s.Lingering || s.Offerable || s.Ended ||
+				!s.Readable || s.Paused {
 				wrong = "there is nothing to read, or no room for input"
 			}
 		case "discard":
@@ -65,7 +67,8 @@ func TestNext(t *testing.T) {
 			t.Errorf("%+v: %s, but %s", s, got, wrong)
 		}
 		// A connection that no event can wake must not wait.
-		if got == "wait" && s.Open && !s.Unsent && !s.Lingering && s.Owed == 0 && (s.Goal != "serve" || !s.Paused && (s.Offerable || s.Ended || s.Readable)) {
+		if got == "wait" && s.Open && !s.Unsent && !s.Lingering && s.Owed == 0 &&
+			(s.Goal != "serve" || !s.Paused && (s.Offerable || s.Ended || s.Readable)) {
 			t.Errorf("%+v: waits although there is something to do", s)
 		}
 	})

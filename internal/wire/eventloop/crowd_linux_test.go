@@ -112,7 +112,8 @@ func TestPause(t *testing.T) {
 func TestGuests(t *testing.T) {
 	conns := &share.Conns{Max: 2, MaxGuests: 1}
 	s := startBytes(t, eventloop.Config{
-		Loops: 2, Conns: conns, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: time.Hour, LingerTimeout: time.Hour, Tick: time.Minute,
+		Loops: 2, Conns: conns, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: time.Hour,
+		LingerTimeout: time.Hour, Tick: time.Minute,
 	}, 0)
 	addr := s.Addr().String()
 	first, second := dial(t, addr), dial(t, addr)
@@ -160,7 +161,8 @@ func TestGuests(t *testing.T) {
 // Seen to fail when evictIdle closes nothing, and when it closes all idle connections.
 func TestCrowd(t *testing.T) {
 	const crowded = 200 * time.Millisecond
-	s := startBytes(t, eventloop.Config{Conns: &share.Conns{Max: 10, MaxGuests: 1}, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: crowded}, 0)
+	s := startBytes(t, eventloop.Config{Conns: &share.Conns{Max: 10, MaxGuests: 1}, StartTimeout: time.Hour,
+		IdleTimeout: time.Hour, CrowdedTimeout: crowded}, 0)
 	addr := s.Addr().String()
 	conns := make([]*net.TCPConn, 10)
 	for i := range conns {

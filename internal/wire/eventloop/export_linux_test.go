@@ -13,7 +13,8 @@ type State struct {
 
 // Next returns what a loop does next with a connection in state s.
 func Next(s State) string {
-	c := Conn{fd: -1, ended: s.Ended, readable: s.Readable, lingering: s.Lingering, offerable: s.Offerable, paused: s.Paused, owed: s.Owed}
+	c := Conn{fd: -1, ended: s.Ended, readable: s.Readable, lingering: s.Lingering, offerable: s.Offerable,
+		paused: s.Paused, owed: s.Owed}
 	if s.Open {
 		c.fd = 3
 	}
@@ -21,7 +22,8 @@ func Next(s State) string {
 		c.out = []byte{1}
 	}
 	c.goal = map[string]goal{"serve": serve, "end": end, "move": move}[s.Goal]
-	return [...]string{wait: "wait", read: "read", offer: "offer", give: "give", linger: "linger", discard: "discard", shut: "shut", forget: "forget"}[c.next()]
+	return [...]string{wait: "wait", read: "read", offer: "offer", give: "give", linger: "linger", discard: "discard",
+		shut: "shut", forget: "forget"}[c.next()]
 }
 
 // MaxOwed is the most answers that may be owed on a connection.

@@ -344,7 +344,8 @@ func (l *Loop) broken(c *Conn) {
 }
 
 // outlast drops the output of a connection after a failed write, and closes the connection once everything that has
-// arrived is read, at most readLeft bytes. If the connection is ending, or there is no more input, it is closed at once.
+// arrived is read, at most readLeft bytes. If the connection is ending, or there is no more input, it is closed at
+// once.
 func (l *Loop) outlast(c *Conn, readLeft int) {
 	again := c.noOutput
 	c.noOutput = true

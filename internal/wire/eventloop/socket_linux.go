@@ -33,7 +33,8 @@ func send(fd int, b []byte) (n int, err unix.Errno) {
 
 func socketCall(trap uintptr, fd int, b []byte, flags uintptr) (n int, err unix.Errno) {
 	_ = b[0]
-	r, _, err := unix.RawSyscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
+	r, _, err := unix.RawSyscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
+		uintptr(len(b)), flags, 0, 0)
 	if err != 0 {
 		return 0, err
 	}

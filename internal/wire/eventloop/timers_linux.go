@@ -70,8 +70,8 @@ func (t *timers) idleOf(c *Conn) int64 {
 	return t.idle
 }
 
-// expired returns the slots of the connections whose deadline has passed, and removes their deadlines. It is valid until
-// the next call.
+// expired returns the slots of the connections whose deadline has passed, and removes their deadlines. It is valid
+// until the next call.
 func (t *timers) expired() []int32 {
 	t.due = t.due[:0]
 	if t.looked == t.now {

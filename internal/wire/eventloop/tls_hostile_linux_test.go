@@ -60,7 +60,8 @@ func TestTLSResetAfterKeyUpdate(t *testing.T) {
 		c.raw(c.record(appData, []byte(large)))
 		c.want(large)
 	}
-	polltest.Until(t, "only the buffer of large records is reserved", func() bool { return 1<<20-memory.left.Load() < 64<<10 })
+	polltest.Until(t, "only the buffer of large records is reserved",
+		func() bool { return 1<<20-memory.left.Load() < 64<<10 })
 	// crypto/tls reads again, and gets the reset, if its buffer was filled.
 	var updates []byte
 	for size := int(1<<20 - memory.left.Load()); size > 0; {

@@ -138,7 +138,9 @@ func TestTLSGoodbye(t *testing.T) {
 				_, err := io.WriteString(c, "end\n")
 				return err
 			}},
-			{"idle", eventloop.Config{IdleTimeout: 50 * time.Millisecond}, func(*eventloop.Server, *tls.Conn) error { return nil }},
+			{"idle", eventloop.Config{IdleTimeout: 50 * time.Millisecond}, func(*eventloop.Server, *tls.Conn) error {
+				return nil
+			}},
 			{"drain", eventloop.Config{}, func(s *eventloop.Server, _ *tls.Conn) error { return s.Shutdown(t.Context()) }},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
@@ -458,7 +460,8 @@ func TestTLSInputMemory(t *testing.T) {
 	for range 3 {
 		begun.raw(begun.record(handshake, make([]byte, 15_000)))
 	}
-	polltest.Until(t, "the part of the message received is reserved", func() bool { return 1<<20-memory.left.Load() > 16_000+45_000 })
+	polltest.Until(t, "the part of the message received is reserved",
+		func() bool { return 1<<20-memory.left.Load() > 16_000+45_000 })
 	begun.reset()
 	polltest.Until(t, "it is released", func() bool { return 1<<20-memory.left.Load() < 45_000 })
 	held := 1<<20 - memory.left.Load()

@@ -59,7 +59,8 @@ func agree(t *testing.T, b []byte, r fastparse.Request) {
 	case req.Method != "POST", req.RequestURI != "/v1/readings", req.Proto != "HTTP/1.1":
 		t.Errorf("%q: net/http reads %s %s %s", b, req.Method, req.RequestURI, req.Proto)
 	case req.Host == "" || len(req.TransferEncoding) != 0 || len(req.Trailer) != 0:
-		t.Errorf("%q: net/http reads host %q, transfer encoding %q, trailer %v", b, req.Host, req.TransferEncoding, req.Trailer)
+		t.Errorf("%q: net/http reads host %q, transfer encoding %q, trailer %v", b, req.Host,
+			req.TransferEncoding, req.Trailer)
 	case req.ContentLength != int64(len(body)) || !bytes.Equal(body, r.Body.Of(b)):
 		t.Errorf("%q: net/http reads a body %q of %d bytes, want %q", b, body, req.ContentLength, r.Body.Of(b))
 	case !bytes.Equal(rest, b[r.Body.End:]):
@@ -73,7 +74,8 @@ func agree(t *testing.T, b []byte, r fastparse.Request) {
 	}
 	for name, values := range req.Header {
 		switch name {
-		case "Content-Length", "Content-Type", "User-Agent", "Accept", "Accept-Encoding", "Connection", "Authorization", "Traceparent", "Tracestate":
+		case "Content-Length", "Content-Type", "User-Agent", "Accept", "Accept-Encoding", "Connection", "Authorization",
+			"Traceparent", "Tracestate":
 		default:
 			t.Errorf("%q: accepted with a field %q", b, name)
 		}
@@ -90,16 +92,21 @@ func TestAccepted(t *testing.T) {
 		{"no spaces", line + "Host:x\r\nContent-Length:1\r\n\r\nb"},
 		{"cases", line + "HOST: x\r\ncontent-LENGTH: 1\r\n\r\nb"},
 		{"address", line + "Host: [::1]:80\r\nContent-Length: 1\r\n\r\nb"},
-		{"traced", line + "Host: x\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nTracestate: a=b\r\nContent-Length: 1\r\n\r\nb"},
+		{"traced",
+			line + "Host: x\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nTracestate: a=b\r\n" +
+				"Content-Length: 1\r\n\r\nb"},
 		{"stays", line + "Host: x\r\nContent-Length: 1\r\nConnection: keep-alive\r\n\r\nb"},
 		{"closes", line + "Host: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\nb"},
 		{"authorization", line + "Host: x\r\nAuthorization: Bearer abc=\r\nContent-Length: 1\r\n\r\nb"},
-		{"curl", line + "Host: localhost:8080\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 2\r\n\r\n{}"},
+		{"curl", line +
+			"Host: localhost:8080\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\nContent-Type: " +
+			"application/x-www-form-urlencoded\r\nContent-Length: 2\r\n\r\n{}"},
 		{"largest body", usual(fastparse.MaxBodyBytes)},
 		{"binary body", line + "Host: x\r\nContent-Length: 4\r\n\r\n\x00\r\n\xff"},
 		{"another after it", usual(3) + usual(4)},
 		{"largest header", line + "Host: x\r\nContent-Length: 1\r\nAccept: " +
-			strings.Repeat("a", fastparse.MaxHeaderBytes-len(line)-len("Host: x\r\nContent-Length: 1\r\nAccept: \r\n\r\n")) + "\r\n\r\nb"},
+			strings.Repeat("a", fastparse.MaxHeaderBytes-len(line)-len("Host: x\r\nContent-Length: 1\r\nAccept: \r\n\r\n")) +
+			"\r\n\r\nb"},
 	} {
 		if v := check(t, []byte(tt.in)); v != fastparse.Accept {
 			t.Errorf("%s: verdict %v, want accept", tt.name, v)
@@ -353,7 +360,8 @@ func TestAllocations(t *testing.T) {
 
 // net/http agrees with every accepted request, also when it arrives in two pieces.
 func FuzzRecognise(f *testing.F) {
-	for _, in := range []string{usual(3), usual(0), usual(2) + usual(2), line + "Host: x\r\nContent-Length: 1\r\nAccept: a\n\r\n\r\nb",
+	for _, in := range []string{usual(3), usual(0), usual(2) + usual(2),
+		line + "Host: x\r\nContent-Length: 1\r\nAccept: a\n\r\n\r\nb",
 		line + "Host: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"} {
 		f.Add([]byte(in), 40)
 	}

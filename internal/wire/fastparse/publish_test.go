@@ -65,10 +65,12 @@ func agreePublish(t *testing.T, b []byte, p fastparse.Publish, version5 bool) {
 	}
 	switch {
 	case whole.TopicName != string(p.Topic.Of(b)), !bytes.Equal(whole.Payload, p.Payload.Of(b)):
-		t.Errorf("%x: the library reads %q, %x; want %q, %x", b, whole.TopicName, whole.Payload, p.Topic.Of(b), p.Payload.Of(b))
+		t.Errorf("%x: the library reads %q, %x; want %q, %x", b, whole.TopicName, whole.Payload, p.Topic.Of(b),
+			p.Payload.Of(b))
 	case whole.PacketID != p.PacketID, whole.FixedHeader.Qos != p.QoS, whole.FixedHeader.Retain != p.Retain:
 		t.Errorf("%x: the library reads identifier %d, %+v; want %+v", b, whole.PacketID, whole.FixedHeader, p)
-	case whole.PublishValidate(0).Code != 0, p.QoS > 0 && p.PacketID == 0, version5 && p.Retain, strings.ContainsAny(whole.TopicName, "+#"):
+	case whole.PublishValidate(0).Code != 0, p.QoS > 0 && p.PacketID == 0, version5 &&
+		p.Retain, strings.ContainsAny(whole.TopicName, "+#"):
 		t.Errorf("%x: accepted, although not valid", b)
 	}
 }
@@ -89,7 +91,8 @@ func TestPublishShapes(t *testing.T) {
 		{"no payload and no properties", pub(0x32, topic, id+"\x00", ""), fastparse.Accept, fastparse.Accept},
 		{"retained", pub(0x33, topic, id+"\x00", "{}"), fastparse.Accept, fastparse.Other},
 		{"length of two bytes", pub(0x32, topic, id+"\x00", strings.Repeat("x", 200)), fastparse.Accept, fastparse.Accept},
-		{"length of three bytes", pub(0x32, topic, id+"\x00", strings.Repeat("x", 20_000)), fastparse.Accept, fastparse.Accept},
+		{"length of three bytes", pub(0x32, topic, id+"\x00", strings.Repeat("x", 20_000)), fastparse.Accept,
+			fastparse.Accept},
 		{"binary payload", pub(0x32, topic, id+"\x00", "\x00\xff\n"), fastparse.Accept, fastparse.Accept},
 		{"another packet after it", pub(0x32, topic, id+"\x00", "{}") + "\xc0\x00", fastparse.Accept, fastparse.Accept},
 
@@ -133,7 +136,8 @@ func TestPublishShapes(t *testing.T) {
 // The library agrees when any of the first bytes of a packet is changed, removed or doubled, and the verdict changes
 // once over the prefixes of each.
 func TestPublishChangedBytes(t *testing.T) {
-	for _, in := range []string{pub(0x32, "a/b", "\x00\x01\x00", "{}"), pub(0x30, "a", "\x00", ""), pub(0x34, "d", "\x01\x00", strings.Repeat("x", 130))} {
+	for _, in := range []string{pub(0x32, "a/b", "\x00\x01\x00", "{}"), pub(0x30, "a", "\x00", ""),
+		pub(0x34, "d", "\x01\x00", strings.Repeat("x", 130))} {
 		for i := range min(len(in), 12) {
 			for c := range 256 {
 				prefixes(t, in[:i]+string([]byte{byte(c)})+in[i+1:])
@@ -152,7 +156,8 @@ func prefixes(t *testing.T, in string) {
 		whole, final := checkPublish(t, []byte(in), version5)
 		for n := range len(in) {
 			p, v := fastparse.RecognisePublish([]byte(in[:n]), version5)
-			if v != fastparse.More && (v != final || p != whole) || v == fastparse.More && final == fastparse.Accept && n >= whole.Size {
+			if v != fastparse.More && (v != final || p != whole) || v == fastparse.More && final == fastparse.Accept &&
+				n >= whole.Size {
 				t.Fatalf("%x: %v %+v, but for its first %d bytes %v %+v", in, final, whole, n, v, p)
 			}
 		}
@@ -169,7 +174,8 @@ func TestPublishAllocations(t *testing.T) {
 // The library reads every accepted packet in the same way, and the verdict never changes once it is
 // not More.
 func FuzzPublish(f *testing.F) {
-	for _, in := range []string{pub(0x32, "pulsegate/d", "\x00\x01\x00", `{"time":1}`), pub(0x30, "a", "", "x") + "\xc0\x00", pub(0x3c, "a/b", "\x00\x01\x03\x01\x01", "")} {
+	for _, in := range []string{pub(0x32, "pulsegate/d", "\x00\x01\x00", `{"time":1}`), pub(0x30, "a", "", "x") +
+		"\xc0\x00", pub(0x3c, "a/b", "\x00\x01\x03\x01\x01", "")} {
 		f.Add([]byte(in), 5, true)
 		f.Add([]byte(in), 9, false)
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // Outlasting is a Conn whose input outlasts its output: after a failed write or CloseWrite, data that has arrived can
-// still be read. How much has arrived is not known, so reads end after MaxUnread bytes, or after waiting for maxWaited in
-// total. Further writes fail at once. One goroutine reads and writes.
+// still be read. How much has arrived is not known, so reads end after MaxUnread bytes, or after waiting for maxWaited
+// in total. Further writes fail at once. One goroutine reads and writes.
 type Outlasting struct {
 	net.Conn
 

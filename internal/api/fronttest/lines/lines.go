@@ -1,6 +1,6 @@
-// Package lines is the front of a protocol that nobody speaks: a reading per line, and an answer per line. It is the example
-// in CONTRIBUTING.md of an input with a listener of its own, and for tests only: TestAddInput of the command adds it to a
-// server.
+// Package lines is the front of a protocol that nobody speaks: a reading per line, and an answer per line. It is the
+// example in CONTRIBUTING.md of an input with a listener of its own, and for tests only: TestAddInput of the command
+// adds it to a server.
 //
 // # Promise
 //
@@ -39,7 +39,8 @@ type Server struct {
 func Serve(l net.Listener, opt front.Options, signs *vitals.Signs) *Server {
 	s := &Server{Server: front.New(&opt), input: input{signs}}
 	s.opt = opt // with its defaults
-	s.Collector = metrics.Gauge("pulsegate_lines_connections", "Open connections of the listener of lines.", opt.Conns.Open)
+	s.Collector = metrics.Gauge("pulsegate_lines_connections", "Open connections of the listener of lines.",
+		opt.Conns.Open)
 	s.Server.Serve(l, nil, s.serve)
 	return s
 }

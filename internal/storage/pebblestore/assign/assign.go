@@ -68,7 +68,8 @@ func decode(key, value []byte) (a storage.Assignment, err error) {
 
 // Any reports whether there may be assignments: they may be damaged.
 func Any(r pebble.Reader) (bool, error) {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.AssignPrefix}, UpperBound: []byte{layout.SubjectPrefix + 1}})
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.AssignPrefix},
+		UpperBound: []byte{layout.SubjectPrefix + 1}})
 	if err != nil {
 		return false, damage.Wrap(err)
 	}
@@ -199,7 +200,8 @@ const ctxEvery = 1024
 // OfSubject returns the assignments of a subject.
 func OfSubject(ctx context.Context, r pebble.Reader, subject storage.Subject) (all []storage.Assignment, err error) {
 	prefix := layout.AppendSubjectPrefix(nil, string(subject))
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: append(bytes.Clone(prefix[:len(prefix)-1]), 1)})
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix,
+		UpperBound: append(bytes.Clone(prefix[:len(prefix)-1]), 1)})
 	if err != nil {
 		return nil, damage.Wrap(err)
 	}
@@ -246,7 +248,8 @@ func indexed(r pebble.Reader, key []byte) (a storage.Assignment, err error) {
 // Verify verifies all assignments and the index of subjects, and returns the number of those of subjects. It
 // calls problem for each damaged one, and returns other errors.
 func Verify(r pebble.Reader, problem func(error)) (assigned int64, err error) {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.AssignPrefix}, UpperBound: []byte{layout.SubjectPrefix + 1}})
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.AssignPrefix},
+		UpperBound: []byte{layout.SubjectPrefix + 1}})
 	if err != nil {
 		return 0, damage.Wrap(err)
 	}

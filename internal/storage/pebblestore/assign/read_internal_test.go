@@ -32,7 +32,8 @@ func openMemory(t *testing.T) *pebble.DB {
 // readCounted reads all assignments of a device, and returns the number of steps that the database made.
 func readCounted(t *testing.T, db *pebble.DB, device vitals.Name) (all []storage.Assignment, steps int) {
 	t.Helper()
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: layout.AppendAssignPrefix(nil, &device), UpperBound: []byte{layout.SubjectPrefix}})
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: layout.AppendAssignPrefix(nil, &device),
+		UpperBound: []byte{layout.SubjectPrefix}})
 	if err != nil {
 		t.Fatal(err)
 	}

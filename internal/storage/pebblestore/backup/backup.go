@@ -73,7 +73,8 @@ func source(ctx context.Context, dir string, fsys vfs.FS, state datadir.ListStat
 // Running makes a Backup of the open store in d. checkpoint writes what the store holds at one time to the
 // directory that it gets, which does not exist. WriteTo stops when ctx ends. done is called once: when the
 // Backup is closed, or if it cannot be made.
-func Running(ctx context.Context, d *datadir.Dir, checkpoint func(dir string) error, done func()) (_ *Backup, err error) {
+func Running(ctx context.Context, d *datadir.Dir, checkpoint func(dir string) error, done func()) (_ *Backup,
+	err error) {
 	dir := d.File(datadir.CheckpointDir)
 	release := func() error {
 		defer done()
@@ -91,7 +92,8 @@ func Running(ctx context.Context, d *datadir.Dir, checkpoint func(dir string) er
 		return nil, err
 	}
 	// Read the format after the checkpoint: the first assignment raises it before it is stored.
-	for name, text := range map[string]string{datadir.ListedFile: datadir.ListedText, datadir.FormatFile: datadir.FormatText} {
+	for name, text := range map[string]string{datadir.ListedFile: datadir.ListedText,
+		datadir.FormatFile: datadir.FormatText} {
 		if err := datadir.WriteSynced(d.FS, d.FS.PathJoin(dir, name), []byte(text)); err != nil {
 			return nil, err
 		}
@@ -101,7 +103,8 @@ func Running(ctx context.Context, d *datadir.Dir, checkpoint func(dir string) er
 
 // newBackup returns a Backup of the files in dir, which must no longer change, with the list of a
 // state. WriteTo stops when ctx ends, and Close calls release.
-func newBackup(ctx context.Context, fsys vfs.FS, dir string, state datadir.ListState, release func() error) (*Backup, error) {
+func newBackup(ctx context.Context, fsys vfs.FS, dir string, state datadir.ListState,
+	release func() error) (*Backup, error) {
 	list, err := datadir.ListFiles(fsys, dir, state)
 	if err != nil {
 		return nil, err

@@ -155,7 +155,8 @@ func newDestination(fsys vfs.FS, dir string) (*destination, error) {
 }
 
 func (p *destination) unfinished() error {
-	return fmt.Errorf("%w: %s is an interrupted copy, or one in progress; remove it if none is in progress", ErrNotEmpty, p.work)
+	return fmt.Errorf("%w: %s is an interrupted copy, or one in progress; remove it if none is in progress",
+		ErrNotEmpty, p.work)
 }
 
 // begin creates the working directory if there is enough space.
@@ -193,7 +194,8 @@ func (p *destination) write(ctx context.Context, r io.Reader, size int64) error 
 		if err != nil {
 			return fmt.Errorf("read archive: %w", err)
 		}
-		if h.Typeflag != tar.TypeReg || h.Name != datadir.ChecksumsFile && !datadir.IsStoreFile(h.Name) || h.Name != p.fs.PathBase(h.Name) {
+		if h.Typeflag != tar.TypeReg || h.Name != datadir.ChecksumsFile && !datadir.IsStoreFile(h.Name) ||
+			h.Name != p.fs.PathBase(h.Name) {
 			return fmt.Errorf("%w: the archive has an entry %q", storage.ErrFormat, h.Name)
 		}
 		if isSparse(h) || size > 0 && h.Size > size-written {

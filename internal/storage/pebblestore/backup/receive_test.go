@@ -72,7 +72,8 @@ func TestHostileArchive(t *testing.T) {
 // not write such files.
 func sparse(bytes int) []byte {
 	var records string
-	for _, pair := range []string{"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=000001.sst", fmt.Sprintf("GNU.sparse.realsize=%d", bytes)} {
+	for _, pair := range []string{"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=000001.sst",
+		fmt.Sprintf("GNU.sparse.realsize=%d", bytes)} {
 		n := len(pair) + 4 // with two digits, a space and a line end
 		records += fmt.Sprintf("%d %s\n", n, pair)
 	}

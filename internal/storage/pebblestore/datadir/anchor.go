@@ -20,7 +20,8 @@ import (
 //
 // Four times a second, before a file is opened, created, renamed or removed, and before the first sync of a log is
 // acknowledged, the directory at the path is compared with the open one. If it was moved, or LOCK replaced,
-// Intact returns an error. So everything acknowledged is in the open directory: a log is written through its descriptor.
+// Intact returns an error. So everything acknowledged is in the open directory: a log is written through its
+// descriptor.
 
 // An anchor is the open directory of a store.
 type anchor struct {

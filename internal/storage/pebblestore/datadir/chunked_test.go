@@ -18,7 +18,8 @@ import (
 func TestChunkedFile(t *testing.T) {
 	const sector, chunk = 4 << 10, 256 << 10
 	dir := t.TempDir()
-	for _, size := range []int{1, 511, sector - 1, sector, sector + 1, chunk - 1, chunk, chunk + 1, chunk + sector, chunk + sector + 1, 3*chunk - 1, 3*chunk + 17} {
+	for _, size := range []int{1, 511, sector - 1, sector, sector + 1, chunk - 1, chunk, chunk + 1, chunk + sector,
+		chunk + sector + 1, 3*chunk - 1, 3*chunk + 17} {
 		want := make([]byte, size)
 		for i := range want {
 			want[i] = byte(i * i / 7)

@@ -132,7 +132,8 @@ func (c *comparison) compare(l *List, names []string) error {
 		want := &l.Files[i]
 		known[want.Name] = true
 		if l.State == ListOpen && olderManifest(current, want.Name) {
-			c.problem(fmt.Errorf("%w: file %s* names %s, %s lists %s", storage.ErrCorrupt, c.File(manifestMarkerPrefix), current, ChecksumsFile, want.Name))
+			c.problem(fmt.Errorf("%w: file %s* names %s, %s lists %s", storage.ErrCorrupt, c.File(manifestMarkerPrefix), current,
+				ChecksumsFile, want.Name))
 			continue
 		}
 		if !l.State.Complete() && c.replaced(want, current, there[want.Name]) {
@@ -190,7 +191,8 @@ func (c *comparison) compareFile(want *Line, there bool) error {
 	case err != nil:
 		return c.report(damage.Missing(err))
 	case got.Bytes != want.Bytes:
-		c.problem(fmt.Errorf("%w: file %s has %d bytes, but %d in %s", storage.ErrCorrupt, path, got.Bytes, want.Bytes, ChecksumsFile))
+		c.problem(fmt.Errorf("%w: file %s has %d bytes, but %d in %s", storage.ErrCorrupt, path, got.Bytes, want.Bytes,
+			ChecksumsFile))
 	case got.sum != want.sum:
 		c.problem(fmt.Errorf("%w: file %s does not match its checksum in %s", storage.ErrCorrupt, path, ChecksumsFile))
 	}
@@ -212,7 +214,8 @@ func (c *comparison) compareJournals(l *List, extents map[string]wal.Extent) {
 		case got.EndBytes < want.Bytes:
 			c.problem(c.short(&want, got))
 		case isLog && number < newest && !got.Ended:
-			c.problem(fmt.Errorf("%w: file %s ends at byte %d without the end mark of a closed log", storage.ErrCorrupt, c.File(want.Name), got.EndBytes))
+			c.problem(fmt.Errorf("%w: file %s ends at byte %d without the end mark of a closed log", storage.ErrCorrupt,
+				c.File(want.Name), got.EndBytes))
 		}
 	}
 }

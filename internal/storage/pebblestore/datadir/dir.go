@@ -270,7 +270,8 @@ func Names(fsys vfs.FS, path string) ([]string, error) {
 	return fsys.List(path)
 }
 
-// checkKinds returns an error if one of the names in the directory is neither a regular file nor a directory: see [Names].
+// checkKinds returns an error if one of the names in the directory is neither a regular file nor a directory: see
+// [Names].
 func (d *Dir) checkKinds(names []string) error {
 	for _, name := range names {
 		info, err := d.FS.Stat(d.File(name))
@@ -289,7 +290,9 @@ func (d *Dir) checkFormat(names []string) error {
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	if number, unreleased := strings.CutPrefix(line, unreleasedLine); unreleased {
-		return fmt.Errorf("%w: %s has the unreleased format %s: export its readings with the program that wrote it, and import them into a new store",
+		return fmt.Errorf(
+			"%w: %s has the unreleased format %s: export its readings with the program that wrote it, and import them into "+
+				"a new store",
 			storage.ErrFormat, FormatFile, number)
 	}
 	number, ok := strings.CutPrefix(line, versionLine)
@@ -311,7 +314,8 @@ func (d *Dir) checkFormat(names []string) error {
 		}
 		v, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:])
 		if err == nil && v > int(PebbleFormat) {
-			return fmt.Errorf("%w: a later version of Pulsegate has used the store (Pebble format %d, this version reads up to %d)",
+			return fmt.Errorf(
+				"%w: a later version of Pulsegate has used the store (Pebble format %d, this version reads up to %d)",
 				storage.ErrFormat, v, PebbleFormat)
 		}
 	}
@@ -320,7 +324,8 @@ func (d *Dir) checkFormat(names []string) error {
 
 // upgrade makes a store of an earlier version one of [Version]. There is no earlier one yet.
 func upgrade(from int) error {
-	return fmt.Errorf("%w: %s has version %d, and this Pulsegate reads version %d: use a later Pulsegate", storage.ErrFormat, FormatFile, from, Version)
+	return fmt.Errorf("%w: %s has version %d, and this Pulsegate reads version %d: use a later Pulsegate",
+		storage.ErrFormat, FormatFile, from, Version)
 }
 
 // Make creates a directory and its parents, and syncs their entries.
@@ -364,7 +369,8 @@ func (d *Dir) startOver() error {
 	names = slices.DeleteFunc(names, func(n string) bool { return !Matters(n) || n == formatFileCreating })
 	for _, name := range names {
 		if !ofCreation(name) {
-			return fmt.Errorf("%w: the creation of a store was interrupted, and the directory has another file, %s", storage.ErrFormat, name)
+			return fmt.Errorf("%w: the creation of a store was interrupted, and the directory has another file, %s",
+				storage.ErrFormat, name)
 		}
 	}
 	for _, name := range names {

@@ -284,7 +284,8 @@ func (j *journal) sync(sync func() error) error {
 func (j *journal) Close() error {
 	err := j.record(j.File.Close())
 	if failed := j.failed.Load(); failed != nil && j.isLog {
-		j.fs.alarm.RaiseBeforePanic(fmt.Sprintf("the log %s cannot be written: %v", j.fs.PathJoin(j.fs.dir.Path, j.name), *failed))
+		j.fs.alarm.RaiseBeforePanic(fmt.Sprintf("the log %s cannot be written: %v", j.fs.PathJoin(j.fs.dir.Path, j.name),
+			*failed))
 	}
 	return err
 }

@@ -53,8 +53,8 @@ import (
 // maintains the list of an open store.
 //
 // The file LISTED marks a store that has a list, so that a missing list is always noticed.
-// If both are removed, a start checks what it can without a list: records, but not which files there are. For the reasons see
-// docs/adr/0015-list-of-files.md.
+// If both are removed, a start checks what it can without a list: records, but not which files there are. For the
+// reasons see docs/adr/0015-list-of-files.md.
 const (
 	ChecksumsFile   = "CHECKSUMS"
 	checksumsHeader = "pulsegate checksums "
@@ -177,7 +177,8 @@ func IsStoreFile(name string) bool {
 	if name == FormatFile || name == ErasureFile || name == ListedFile || isTable(name) || isLogName(name) {
 		return true
 	}
-	return strings.HasPrefix(name, wal.ManifestPrefix) || strings.HasPrefix(name, optionsPrefix) || strings.HasPrefix(name, markerPrefix)
+	return strings.HasPrefix(name, wal.ManifestPrefix) || strings.HasPrefix(name, optionsPrefix) ||
+		strings.HasPrefix(name, markerPrefix)
 }
 
 func isTable(name string) bool { return strings.HasSuffix(name, TableSuffix) }

@@ -13,7 +13,8 @@
 // name's end, 0x00, sorts before every byte of a longer name.
 //
 //	record    0x01 | device name
-//	segment   0x02 | device name | 0x00 | time of its last reading, 8 bytes | when it was last changed, minus that time, a signed varint
+//	segment   0x02 | device name | 0x00 | time of its last reading, 8 bytes | when it was last changed, minus that time,
+//	          a signed varint
 //	group     0x03 | number, 8 bytes
 //	gateway   0x04 | number, 4 bytes
 //	assigned  0x05 | device name | 0x00 | beginning, or last millisecond of a span of nobody, 8 bytes
@@ -32,9 +33,9 @@
 //
 //	newest time minus its time | value | offset from UTC: minutes + 1440, or 0 if there is none
 //
-// sealed is 0 if the device has no segments; otherwise, the newest time minus that of the last reading in segments, plus 1.
-// arrived is the time at which a reading of the device last arrived minus the newest time.
-// sizes has the numbers of readings of the last segments, at most 16, which are small, in the order of time.
+// sealed is 0 if the device has no segments; otherwise, the newest time minus that of the last reading in segments,
+// plus 1. arrived is the time at which a reading of the device last arrived minus the newest time. sizes has the
+// numbers of readings of the last segments, at most 16, which are small, in the order of time.
 //
 // All integers are varints of encoding/binary, unsigned but for the value and arrived.
 //

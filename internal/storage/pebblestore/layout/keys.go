@@ -88,8 +88,8 @@ func AppendSegmentPrefix(dst []byte, device *vitals.Name) []byte {
 	return append(device.AppendTo(append(dst, SegmentPrefix)), 0)
 }
 
-// AppendSegmentBound appends what the key of a segment begins with whose last reading is at lastUnixMs. It comes before that
-// key, and after all of earlier segments. lastUnixMs may be one more than the last millisecond.
+// AppendSegmentBound appends what the key of a segment begins with whose last reading is at lastUnixMs. It comes before
+// that key, and after all of earlier segments. lastUnixMs may be one more than the last millisecond.
 func AppendSegmentBound(dst []byte, device *vitals.Name, lastUnixMs uint64) []byte {
 	return binary.BigEndian.AppendUint64(AppendSegmentPrefix(dst, device), lastUnixMs)
 }

@@ -37,8 +37,8 @@ type Sizes struct {
 	Small  [MaxSmall]uint16
 }
 
-// Update updates d with a record that was last changed at a time. The first offset from UTC that a record is given may be that of a
-// later reading, so it is updated if d has the values already.
+// Update updates d with a record that was last changed at a time. The first offset from UTC that a record is given may
+// be that of a later reading, so it is updated if d has the values already.
 func (d *Record) Update(timeUnixMs, changedUnixMs int64, values *vitals.Values, offset vitals.UTCOffset) {
 	d.NewestUnixMs, d.ArrivedUnixMs = max(d.NewestUnixMs, timeUnixMs), max(d.ArrivedUnixMs, changedUnixMs)
 	for rest := values.Present(); rest != 0; rest &= rest - 1 {

@@ -22,7 +22,8 @@ func TestDeviceBytes(t *testing.T) {
 		window, inWindow := live(func() *memory.Filled { return memory.FillWindow(devices, tt.nameBytes) })
 		inTable, inWindow = inTable/devices, inWindow/devices
 		if inTable > tt.tableBytes || inWindow > tt.windowBytes {
-			t.Errorf("names of %d bytes, %d signs: %d bytes in the table, %d in a window; want at most %d and %d", tt.nameBytes, tt.signs, inTable, inWindow, tt.tableBytes, tt.windowBytes)
+			t.Errorf("names of %d bytes, %d signs: %d bytes in the table, %d in a window; want at most %d and %d", tt.nameBytes,
+				tt.signs, inTable, inWindow, tt.tableBytes, tt.windowBytes)
 		}
 		if got := window.WindowBytes() / devices; got < inWindow*4/5 || got > inWindow*6/5 {
 			t.Errorf("names of %d bytes: a window counts %d bytes for a device, and takes %d", tt.nameBytes, got, inWindow)

@@ -106,7 +106,8 @@ func (t *Table) setKnown(i uint32, known uint32) {
 // Record returns the record of a device by its number.
 func (t *Table) Record(i uint32) (r layout.Record) {
 	d := t.At(i)
-	r.NewestUnixMs, r.ArrivedUnixMs, r.SealedUnixMs, r.Known, r.Sizes = d.NewestUnixMs, d.ArrivedUnixMs, d.SealedUnixMs, d.known, d.Sizes
+	r.NewestUnixMs, r.ArrivedUnixMs, r.SealedUnixMs, r.Known, r.Sizes = d.NewestUnixMs, d.ArrivedUnixMs, d.SealedUnixMs,
+		d.known, d.Sizes
 	if d.known == 0 {
 		return r
 	}

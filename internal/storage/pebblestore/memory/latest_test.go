@@ -18,7 +18,8 @@ func TestTable(t *testing.T) {
 		signs := rapid.SampledFrom([]int{1, 5, vitals.MaxSigns}).Draw(t, "signs")
 		values := rapid.Custom(func(t *rapid.T) (vs vitals.Values) {
 			for range rapid.IntRange(1, 3).Draw(t, "n") {
-				vs.Set(vitals.Sign(vitals.MaxSigns-1-rapid.IntRange(0, signs-1).Draw(t, "sign")), vitals.Value(rapid.Int32().Draw(t, "value")))
+				vs.Set(vitals.Sign(vitals.MaxSigns-1-rapid.IntRange(0, signs-1).Draw(t, "sign")),
+					vitals.Value(rapid.Int32().Draw(t, "value")))
 			}
 			return vs
 		})
@@ -42,7 +43,8 @@ func TestTable(t *testing.T) {
 				table.Set(i, &r)
 				want[name] = r
 			default:
-				ms, vs, offset := rapid.Int64Range(0, 20).Draw(t, "time"), values.Draw(t, "values"), vitals.UTCOffset(rapid.IntRange(0, 3).Draw(t, "offset"))
+				ms, vs, offset := rapid.Int64Range(0, 20).Draw(t, "time"), values.Draw(t, "values"),
+					vitals.UTCOffset(rapid.IntRange(0, 3).Draw(t, "offset"))
 				changed := rapid.Int64Range(-1, 20).Draw(t, "changed")
 				r.Update(ms, changed, &vs, offset)
 				table.Update(i, ms, changed, &vs, offset)

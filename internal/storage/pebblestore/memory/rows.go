@@ -38,7 +38,8 @@ func (w *windowRows) at(i uint32) *windowRow {
 
 // unpack makes dst a row with its values.
 func (w *windowRows) unpack(dst *columns.Row, r *windowRow) {
-	dst.TimeUnixMs, dst.ReceivedUnixMs, dst.Gateway, dst.UTCOffset, dst.Shared = r.timeUnixMs, r.receivedUnixMs, r.gateway, r.utcOffset, r.shared
+	dst.TimeUnixMs, dst.ReceivedUnixMs, dst.Gateway, dst.UTCOffset, dst.Shared = r.timeUnixMs, r.receivedUnixMs, r.gateway,
+		r.utcOffset, r.shared
 	values := w.values[r.values/windowChunkValues][r.values%windowChunkValues:]
 	dst.Values.Unpack(r.present, values)
 	dst.CompletedMs = 0
@@ -78,7 +79,8 @@ func (w *windowRows) add(r *columns.Row) uint32 {
 		after[0], after[1] = vitals.Value(r.CompletedMs>>32), vitals.Value(r.CompletedMs)
 	}
 	w.valuesUsed += values
-	*w.at(i) = windowRow{r.TimeUnixMs, r.ReceivedUnixMs, r.Values.Present(), uint32(last*windowChunkValues + at), r.Gateway, r.UTCOffset, r.Shared, completed}
+	*w.at(i) = windowRow{r.TimeUnixMs, r.ReceivedUnixMs, r.Values.Present(), uint32(last*windowChunkValues + at),
+		r.Gateway, r.UTCOffset, r.Shared, completed}
 	return i
 }
 

@@ -263,7 +263,8 @@ func (v View) Gateways(visit func(number uint32)) {
 
 // AppendRange appends the rows of a device in a range to dst, in the order of time or in the
 // opposite one, at most most of them.
-func (v View) AppendRange(dst []columns.Row, name *vitals.Name, fromUnixMs, toUnixMs int64, descending bool, most int) []columns.Row {
+func (v View) AppendRange(dst []columns.Row, name *vitals.Name, fromUnixMs, toUnixMs int64, descending bool,
+	most int) []columns.Row {
 	w := v.w
 	w.mu.RLock()
 	defer w.mu.RUnlock()

@@ -19,7 +19,8 @@ func TestWindowValues(t *testing.T) {
 	}
 	var want []columns.Row
 	for i := range 5000 {
-		r := columns.Row{TimeUnixMs: int64(i), ReceivedUnixMs: int64(2 * i), Gateway: uint32(i), UTCOffset: vitals.UTCOffset(i % 9), Shared: i%2 == 0}
+		r := columns.Row{TimeUnixMs: int64(i), ReceivedUnixMs: int64(2 * i), Gateway: uint32(i),
+			UTCOffset: vitals.UTCOffset(i % 9), Shared: i%2 == 0}
 		if i%3 == 0 {
 			r.CompletedMs = int64(i-2500) << (i % 50)
 		}

@@ -22,14 +22,14 @@ import (
 //
 // # Beside damage
 //
-// A range of keys can be deleted without being read. So a cut that begins with the first reading and meets a segment that
-// cannot be read removes all segments that end before its own end, without counting those that are left. Another cut fails,
-// and removes nothing; so does one of values, which must not say that it has removed what it has left.
+// A range of keys can be deleted without being read. So a cut that begins with the first reading and meets a segment
+// that cannot be read removes all segments that end before its own end, without counting those that are left. Another
+// cut fails, and removes nothing; so does one of values, which must not say that it has removed what it has left.
 //
 // # Values
 //
-// A cut with a function strip removes some values of these readings. It writes all segments of the time again, and keeps
-// the latest of what is left, so that no segment is read twice.
+// A cut with a function strip removes some values of these readings. It writes all segments of the time again, and
+// keeps the latest of what is left, so that no segment is read twice.
 type cut struct {
 	device       *vitals.Name
 	fromMs, toMs int64 // toMs becomes earlier if most is reached
@@ -179,7 +179,8 @@ func (c *cut) segment(it *pebble.Iterator) (more bool, err error) {
 	switch {
 	case err == nil && h.FirstUnixMs >= c.toMs:
 		return false, nil
-	case err == nil && c.strip == nil && h.FirstUnixMs >= c.fromMs && endMs < c.toMs && int64(h.Count) <= c.most-c.readings:
+	case err == nil && c.strip == nil && h.FirstUnixMs >= c.fromMs && endMs < c.toMs &&
+		int64(h.Count) <= c.most-c.readings:
 		c.readings += int64(h.Count)
 		c.name(h.Gateways)
 		c.take(it.Key())
@@ -262,7 +263,8 @@ func (c *cut) resize(it *pebble.Iterator, d *layout.Record) error {
 // record updates the record of the device after segments was called, and adds it to b. If the device has no
 // readings left, neither in segments nor in windows, it adds the removal of all keys of the device instead,
 // and gone is true.
-func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, windows []*memory.Window) (gone bool, err error) {
+func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, windows []*memory.Window) (gone bool,
+	err error) {
 	lost := uint32(0)
 	for sg := range vitals.MaxSigns {
 		if d.Known&(1<<sg) != 0 && c.within(d.LatestUnixMs[sg]) {

@@ -95,7 +95,8 @@ func record(small int, segments ...[]int64) layout.Record {
 // times returns the times of a device's readings, by segment.
 func (x *tree) times(t *testing.T, name *vitals.Name) (segments [][]int64) {
 	t.Helper()
-	it, err := x.NewIter(&pebble.IterOptions{LowerBound: layout.AppendSegmentPrefix(nil, name), UpperBound: layout.AppendSegmentsEnd(nil, name)})
+	it, err := x.NewIter(&pebble.IterOptions{LowerBound: layout.AppendSegmentPrefix(nil, name),
+		UpperBound: layout.AppendSegmentsEnd(nil, name)})
 	try(t, err)
 	defer it.Close()
 	for ok := it.First(); ok; ok = it.Next() {
@@ -157,7 +158,8 @@ func verifyCut(t *testing.T, x *tree, c purge.Cut, segments [][]int64) {
 	try(t, b.Commit(nil))
 	got := x.times(t, &x.device)
 	if readings != removed || gone != (len(left) == 0) || !slices.Equal(slices.Concat(got...), left) {
-		t.Errorf("%s: it removes %d readings, gone is %t, and %v are left; want %d, and %v", name, readings, gone, got, removed, left)
+		t.Errorf("%s: it removes %d readings, gone is %t, and %v are left; want %d, and %v", name, readings, gone, got,
+			removed, left)
 	}
 	want := record(c.Small, got...)
 	if c.FromMs == 0 { // expiry
@@ -194,7 +196,8 @@ func TestCutDamaged(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := x.fill(t, 1, []int64{1, 2}, []int64{4, 5}, []int64{6, 7})
-			try(t, x.Set(layout.AppendSegmentKey(nil, &x.device, 5, columns.ChangedUnixMs([]columns.Row{row(4), row(5)})), []byte{1, 2, 3}, nil))
+			try(t, x.Set(layout.AppendSegmentKey(nil, &x.device, 5, columns.ChangedUnixMs([]columns.Row{row(4), row(5)})),
+				[]byte{1, 2, 3}, nil))
 			b := x.NewBatch()
 			tt.c.Device, tt.c.Small = x.device, 1
 			readings, gone, unread, err := tt.c.Do(x.DB, b, &d)
@@ -204,11 +207,13 @@ func TestCutDamaged(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || gone != (tt.left == 0) || readings != tt.readings || errors.Is(unread, storage.ErrCorrupt) != tt.unread {
+			if err != nil || gone != (tt.left == 0) || readings != tt.readings ||
+				errors.Is(unread, storage.ErrCorrupt) != tt.unread {
 				t.Errorf("it counts %d readings, gone: %t, unread: %v, %v", readings, gone, unread, err)
 			}
 			try(t, b.Commit(nil))
-			it, err := x.NewIter(&pebble.IterOptions{LowerBound: layout.AppendSegmentPrefix(nil, &x.device), UpperBound: layout.AppendSegmentsEnd(nil, &x.device)})
+			it, err := x.NewIter(&pebble.IterOptions{LowerBound: layout.AppendSegmentPrefix(nil, &x.device),
+				UpperBound: layout.AppendSegmentsEnd(nil, &x.device)})
 			try(t, err)
 			defer it.Close()
 			left := 0

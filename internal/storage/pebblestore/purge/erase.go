@@ -117,7 +117,8 @@ func (m *Remover) Erase(e storage.Erasure, record func(storage.Erasure) error) (
 		}
 		if err != nil {
 			// Its readings are removed. Damage must not keep those of other devices.
-			m.Log.Error("an erasure is given up for another one, because a damaged file may hold bytes of the device", "dir", m.Name, "device", in.Device, "error", err)
+			m.Log.Error("an erasure is given up for another one, because a damaged file may hold bytes of the device", "dir",
+				m.Name, "device", in.Device, "error", err)
 		}
 	}
 	exists, err := m.exists(&e)
@@ -205,7 +206,10 @@ func find(st *State, e *storage.Erasure) (exists bool, err error) {
 		_, known := st.Table.Find(&e.Device)
 		return known || len(all) > 0 && !e.OfValues(), err
 	}
-	i := slices.IndexFunc(all, func(a storage.Assignment) bool { return a.Subject == e.Subject && a.FromUnixMs == e.FromUnixMs })
+	i := slices.IndexFunc(all, func(a storage.Assignment) bool {
+		return a.Subject == e.Subject &&
+			a.FromUnixMs == e.FromUnixMs
+	})
 	if i >= 0 {
 		e.ToUnixMs = all[i].ToUnixMs
 	}
@@ -277,7 +281,8 @@ func (m *Remover) remove(in *Intent) error {
 		err = fmt.Errorf("%w: %w", errNotRemoved, err)
 	}
 	if r.unread != nil {
-		m.Tree.FoundDamage("damaged readings are erased, and are not counted", fmt.Errorf("device %s: %w", &in.Device, r.unread))
+		m.Tree.FoundDamage("damaged readings are erased, and are not counted",
+			fmt.Errorf("device %s: %w", &in.Device, r.unread))
 	}
 	return err
 }
@@ -300,7 +305,8 @@ type removal struct {
 func (r *removal) add(st *State, b *pebble.Batch, s *seal.Sealer) (err error) {
 	in := r.in
 	r.st = st
-	r.cut = cut{device: &in.Device, toMs: math.MaxInt64, most: math.MaxInt64, small: r.m.SmallRows, gateways: map[uint32]bool{}}
+	r.cut = cut{device: &in.Device, toMs: math.MaxInt64, most: math.MaxInt64, small: r.m.SmallRows,
+		gateways: map[uint32]bool{}}
 	switch {
 	case in.ofAssignment():
 		if err = r.confirmEnd(); err == nil {
@@ -449,10 +455,13 @@ func (m *Remover) ranges(device *vitals.Name) (ranges []Range, tables *Tables, e
 		first := st.Windows[0].FirstGroup
 		groups, gateways, subjects := []byte{layout.GroupPrefix}, []byte{layout.GatewayPrefix}, []byte{layout.SubjectPrefix}
 		ranges = append(DeviceRanges(device), AssignRange(device),
-			Range{Before: groups, Start: groups, End: layout.AppendGroupKey(nil, first), After: append(layout.AppendGroupKey(nil, first-1), 0), Groups: true},
-			Range{Before: gateways, Start: gateways, End: []byte{layout.GatewayPrefix + 1}, After: append(layout.AppendGatewayKey(nil, math.MaxUint32), 0), Live: true},
+			Range{Before: groups, Start: groups, End: layout.AppendGroupKey(nil, first),
+				After: append(layout.AppendGroupKey(nil, first-1), 0), Groups: true},
+			Range{Before: gateways, Start: gateways, End: []byte{layout.GatewayPrefix + 1},
+				After: append(layout.AppendGatewayKey(nil, math.MaxUint32), 0), Live: true},
 			eventRange(),
-			Range{Before: subjects, Start: subjects, End: []byte{layout.SubjectPrefix + 1}, After: []byte{layout.SubjectPrefix, 0xff}, Live: true},
+			Range{Before: subjects, Start: subjects, End: []byte{layout.SubjectPrefix + 1},
+				After: []byte{layout.SubjectPrefix, 0xff}, Live: true},
 		)
 		return nil
 	})

@@ -27,12 +27,14 @@ const maxEvents = 1 << 20
 // eventRange returns the range of all events.
 func eventRange() Range {
 	events := []byte{layout.EventPrefix}
-	return Range{Before: events, Start: events, End: []byte{layout.EventPrefix + 1}, After: append(layout.AppendEventKey(nil, math.MaxUint64), 0), Live: true}
+	return Range{Before: events, Start: events, End: []byte{layout.EventPrefix + 1},
+		After: append(layout.AppendEventKey(nil, math.MaxUint64), 0), Live: true}
 }
 
 // eachEvent calls visit with the keys and values of all events, until it returns an error.
 func eachEvent(r pebble.Reader, visit func(key []byte, e *layout.Event) error) error {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.EventPrefix}, UpperBound: []byte{layout.EventPrefix + 1}})
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.EventPrefix},
+		UpperBound: []byte{layout.EventPrefix + 1}})
 	if err != nil {
 		return damage.Wrap(err)
 	}
@@ -49,7 +51,8 @@ func eachEvent(r pebble.Reader, visit func(key []byte, e *layout.Event) error) e
 // blank adds the removal of an event's content to a batch. See Range for why its key is deleted first.
 func blank(b *pebble.Batch, key []byte, e *layout.Event) error {
 	mark := layout.Event{Kind: layout.EventStart, AtUnixMs: e.AtUnixMs, Mark: e.Mark}
-	return errors.Join(b.DeleteRange(key, append(bytes.Clone(key), 0), nil), b.Set(key, layout.AppendEvent(nil, &mark), nil))
+	return errors.Join(b.DeleteRange(key, append(bytes.Clone(key), 0), nil),
+		b.Set(key, layout.AppendEvent(nil, &mark), nil))
 }
 
 // event adds the event of the removal, and removes the content of earlier ones that it makes pointless. The event of an
@@ -70,7 +73,8 @@ func (r *removal) event(b *pebble.Batch) error {
 		}
 		all = storage.Worn(all)
 		for i := range all {
-			e.Spans = append(e.Spans, layout.Span{FromUnixMs: all[i].FromUnixMs, ToUnixMs: all[i].ToUnixMs, Subject: string(all[i].Subject)})
+			e.Spans = append(e.Spans, layout.Span{FromUnixMs: all[i].FromUnixMs, ToUnixMs: all[i].ToUnixMs,
+				Subject: string(all[i].Subject)})
 		}
 	}
 	err := eachEvent(r.st.DB, func(key []byte, old *layout.Event) error {
@@ -102,8 +106,8 @@ func (r *removal) event(b *pebble.Batch) error {
 	return r.st.Changed(b, &e)
 }
 
-// covers reports whether an erasure of a device or an assignment also erases what an earlier event of an erasure says: its
-// times, and signs. That of an assignment keeps one that names another subject.
+// covers reports whether an erasure of a device or an assignment also erases what an earlier event of an erasure says:
+// its times, and signs. That of an assignment keeps one that names another subject.
 func (in *Intent) covers(old *layout.Event) bool {
 	erased := old.Kind == layout.EventErasedPart ||
 		old.Kind == layout.EventErased && (old.FromUnixMs != 0 || old.ToUnixMs != math.MaxInt64 || old.Signs != 0)
@@ -117,7 +121,8 @@ func (in *Intent) covers(old *layout.Event) bool {
 	return !others && len(old.Spans) > 0 && in.FromUnixMs <= old.FromUnixMs && old.ToUnixMs <= in.ToUnixMs
 }
 
-// eventOfValues adds the event of an erasure of values, if it has removed some. Assignments stay, and so do their events.
+// eventOfValues adds the event of an erasure of values, if it has removed some. Assignments stay, and so do their
+// events.
 func (r *removal) eventOfValues(b *pebble.Batch) error {
 	if r.readings == 0 && r.stripped == 0 && r.unread == nil {
 		return nil
@@ -127,7 +132,8 @@ func (r *removal) eventOfValues(b *pebble.Batch) error {
 		return err
 	}
 	x := storage.ErasedEvent(&r.in.Erasure, all)
-	e := layout.Event{Kind: layout.EventErased, Device: x.Device, FromUnixMs: x.FromUnixMs, ToUnixMs: x.ToUnixMs, Signs: x.Signs}
+	e := layout.Event{Kind: layout.EventErased, Device: x.Device, FromUnixMs: x.FromUnixMs, ToUnixMs: x.ToUnixMs,
+		Signs: x.Signs}
 	if x.Left {
 		e.Kind = layout.EventErasedPart
 	}

@@ -135,14 +135,17 @@ func (x *expiry) batch(ctx context.Context, from []byte) (next []byte, more bool
 	})
 	for _, d := range found {
 		if d.unread != nil {
-			x.m.Tree.FoundDamage("expired readings of a device are damaged: they are removed without being counted, or stay until those beside them have expired", fmt.Errorf("device %s: %w", &d.name, d.unread))
+			x.m.Tree.FoundDamage(
+				"expired readings of a device are damaged: they are removed without being counted, or stay until those beside "+
+					"them have expired", fmt.Errorf("device %s: %w", &d.name, d.unread))
 		}
 	}
 	return next, more, err
 }
 
 // remove commits a batch with the removal of segments, together with the records of their devices.
-func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found []*expired, gateways map[uint32]bool) error {
+func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found []*expired,
+	gateways map[uint32]bool) error {
 	readings, gone, uncounted := int64(0), int64(0), false
 	for _, d := range found {
 		var known bool
@@ -185,6 +188,7 @@ func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found [
 
 // newSegmentIter returns an iterator over all segments.
 func newSegmentIter(ctx context.Context, r *pebble.DB) (*pebble.Iterator, error) {
-	it, err := r.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
+	it, err := r.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix},
+		UpperBound: []byte{layout.SegmentPrefix + 1}})
 	return it, damage.Wrap(err)
 }

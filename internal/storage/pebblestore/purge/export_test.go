@@ -34,7 +34,8 @@ func (x Cut) Do(db *pebble.DB, b *pebble.Batch, d *layout.Record) (readings int6
 		return 0, false, nil, err
 	}
 	defer it.Close()
-	c := cut{device: &x.Device, fromMs: x.FromMs, toMs: x.ToMs, most: x.Most, small: x.Small, rewrites: x.FromMs > 0, gateways: map[uint32]bool{}}
+	c := cut{device: &x.Device, fromMs: x.FromMs, toMs: x.ToMs, most: x.Most, small: x.Small, rewrites: x.FromMs > 0,
+		gateways: map[uint32]bool{}}
 	if c.most == 0 {
 		c.most = math.MaxInt64
 	}

@@ -84,7 +84,8 @@ func parse(text []byte) (*Intent, error) {
 	var err error
 	switch {
 	case bytes.HasPrefix(text, []byte(valuesHeader)) && bytes.Contains(text, []byte("\ngateway ")):
-		_, err = fmt.Sscanf(string(text), valuesHeader+"%s\ndevice %s\nfrom %d\nto %d\nsigns %x\ngateway %s %t\nreadings %d\nend %x\n",
+		_, err = fmt.Sscanf(string(text),
+			valuesHeader+"%s\ndevice %s\nfrom %d\nto %d\nsigns %x\ngateway %s %t\nreadings %d\nend %x\n",
 			&in.step, &name, &in.FromUnixMs, &in.ToUnixMs, &in.Signs, &gateway, &in.Shared, &in.Readings, &sum)
 		if err == nil {
 			in.Gateway, err = vitals.ParseName(gateway)
@@ -97,7 +98,8 @@ func parse(text []byte) (*Intent, error) {
 			&in.step, &name, &subject, &in.FromUnixMs, &in.ToUnixMs, &in.Readings, &sum)
 		in.Subject = storage.Subject(subject)
 	default:
-		_, err = fmt.Sscanf(string(text), deviceHeader+"%s\ndevice %s\nreadings %d\nend %x\n", &in.step, &name, &in.Readings, &sum)
+		_, err = fmt.Sscanf(string(text), deviceHeader+"%s\ndevice %s\nreadings %d\nend %x\n", &in.step, &name,
+			&in.Readings, &sum)
 	}
 	if err == nil {
 		in.Device, err = vitals.ParseName(name)

@@ -32,7 +32,8 @@ func DeviceRanges(device *vitals.Name) []Range {
 	after := append(slices.Clone(record), 0)
 	const negative = "\xff\xff\xff\xff\xff\xff\xff\xff" // as a time
 	return []Range{
-		{Before: segments, Start: segments, End: layout.AppendSegmentsEnd(nil, device), After: append(slices.Clone(segments), negative...)},
+		{Before: segments, Start: segments, End: layout.AppendSegmentsEnd(nil, device),
+			After: append(slices.Clone(segments), negative...)},
 		{Before: previous, Start: record, End: after, After: after},
 	}
 }
@@ -41,5 +42,6 @@ func DeviceRanges(device *vitals.Name) []Range {
 func AssignRange(device *vitals.Name) Range {
 	start := layout.AppendAssignPrefix(nil, device)
 	end := append(bytes.Clone(start[:len(start)-1]), 1)
-	return Range{Before: start, Start: start, End: end, After: binary.BigEndian.AppendUint64(bytes.Clone(start), math.MaxUint64)}
+	return Range{Before: start, Start: start, End: end, After: binary.BigEndian.AppendUint64(bytes.Clone(start),
+		math.MaxUint64)}
 }

@@ -103,7 +103,8 @@ func (m *Remover) dropUsed(ctx context.Context, candidates map[uint32]bool) erro
 	for _, w := range windows {
 		w.Gateways(func(number uint32) { delete(candidates, number) })
 	}
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix},
+		UpperBound: []byte{layout.SegmentPrefix + 1}})
 	if err != nil {
 		return damage.Wrap(err)
 	}

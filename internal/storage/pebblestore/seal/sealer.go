@@ -169,7 +169,8 @@ func (c *Sealer) name(device uint32) *vitals.Name {
 }
 
 func (c *Sealer) openIterator() (err error) {
-	c.it, err = c.Tree.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
+	c.it, err = c.Tree.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix},
+		UpperBound: []byte{layout.SegmentPrefix + 1}})
 	return damage.Wrap(err)
 }
 

@@ -36,7 +36,8 @@ func TestLargestCompaction(t *testing.T) {
 				n := a.Size
 				if l+2 < len(levels) {
 					for _, b := range levels[l+2] {
-						if bytes.Compare(a.Smallest.UserKey, b.Largest.UserKey) <= 0 && bytes.Compare(b.Smallest.UserKey, a.Largest.UserKey) <= 0 {
+						if bytes.Compare(a.Smallest.UserKey, b.Largest.UserKey) <= 0 &&
+							bytes.Compare(b.Smallest.UserKey, a.Largest.UserKey) <= 0 {
 							n += b.Size
 						}
 					}

@@ -31,7 +31,8 @@ type Content struct {
 
 	// Merge calls visit with the rows of a device from its windows and segments, in the order of time, as
 	// readers see them.
-	Merge func(ctx context.Context, device *vitals.Name, windows [][]columns.Row, segments func() ([]columns.Row, error), visit func([]columns.Row)) error
+	Merge func(ctx context.Context, device *vitals.Name, windows [][]columns.Row, segments func() ([]columns.Row, error),
+		visit func([]columns.Row)) error
 }
 
 // Content verifies all keys and values, and compares each device's record with all of
@@ -256,7 +257,8 @@ func (k *contentChecker) others(it *pebble.Iterator) {
 				continue
 			}
 			switch string(it.Key()) {
-			case layout.ClockKey, layout.CursorsKey, layout.GroupsKey, layout.GatewaysKey, layout.ReadingsKey, layout.SweepKey, layout.SignsKey,
+			case layout.ClockKey, layout.CursorsKey, layout.GroupsKey, layout.GatewaysKey, layout.ReadingsKey, layout.SweepKey,
+				layout.SignsKey,
 				layout.ForgetKey:
 			case layout.UncountedKey:
 				k.damaged = true
@@ -334,7 +336,8 @@ func (a *account) match(c *Checker, name *vitals.Name) {
 		c.Problem(seal.RecordError(name, errors.New("wrong time of the last segment")))
 	}
 	small := a.recorded.Small[:a.recorded.Smalls]
-	if len(small) > len(a.sizes) || slices.CompareFunc(a.sizes[len(a.sizes)-len(small):], small, func(n int, m uint16) int { return n - int(m) }) != 0 {
+	if len(small) > len(a.sizes) ||
+		slices.CompareFunc(a.sizes[len(a.sizes)-len(small):], small, func(n int, m uint16) int { return n - int(m) }) != 0 {
 		c.Problem(seal.RecordError(name, layout.ErrSizes))
 	}
 	got, want := seal.Summary(*name, &a.recorded), seal.Summary(*name, &a.all)

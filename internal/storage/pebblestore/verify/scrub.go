@@ -368,6 +368,7 @@ func (c *Scrubber) save() {
 	c.state.bad = slices.Sorted(maps.Keys(c.bad))
 	c.state.bad = c.state.bad[:min(len(c.state.bad), maxScrubBad)]
 	if err := c.state.write(c.Dir); err != nil {
-		c.Log.Warn("scrub progress cannot be stored: after a restart, some tables are read again", "dir", c.Name, "error", err)
+		c.Log.Warn("scrub progress cannot be stored: after a restart, some tables are read again", "dir", c.Name,
+			"error", err)
 	}
 }

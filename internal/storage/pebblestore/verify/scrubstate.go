@@ -61,7 +61,8 @@ func (st *scrubState) rest(files []datadir.Table) []datadir.Table {
 }
 
 func (st *scrubState) text() []byte {
-	b := fmt.Appendf(nil, scrubHeader+"begun %d\ntables %d to %d\nended %d\n", st.begunUnixMs, st.next, st.last, st.endedUnixMs)
+	b := fmt.Appendf(nil, scrubHeader+"begun %d\ntables %d to %d\nended %d\n", st.begunUnixMs, st.next, st.last,
+		st.endedUnixMs)
 	for _, number := range st.bad {
 		b = fmt.Appendf(b, "bad %d\n", number)
 	}
@@ -72,7 +73,8 @@ func (st *scrubState) text() []byte {
 func parseScrub(text []byte) (*scrubState, error) {
 	st := &scrubState{}
 	head, bad, _ := strings.Cut(string(text), "\nbad ")
-	_, err := fmt.Sscanf(head, scrubHeader+"begun %d\ntables %d to %d\nended %d\n", &st.begunUnixMs, &st.next, &st.last, &st.endedUnixMs)
+	_, err := fmt.Sscanf(head, scrubHeader+"begun %d\ntables %d to %d\nended %d\n", &st.begunUnixMs, &st.next, &st.last,
+		&st.endedUnixMs)
 	for line := range strings.SplitSeq(bad, "\nbad ") {
 		var number uint64
 		if _, err := fmt.Sscanf(line, "%d\n", &number); err == nil {

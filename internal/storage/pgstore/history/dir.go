@@ -16,11 +16,12 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
-// A directory keeps a history beyond the end of the process. Its files have frames, in the order of acknowledgement. The first frame of a
-// file is a state: what is known besides the entries. A frame is written before its transaction is answered, and synced within a second.
+// A directory keeps a history beyond the end of the process. Its files have frames, in the order of acknowledgement.
+// The first frame of a file is a state: what is known besides the entries. A frame is written before its transaction is
+// answered, and synced within a second.
 //
-// One goroutine writes all files. Others wait for it, without a lock and not for long: a disk that does not answer must not stop the server. What was
-// not written meanwhile is written later, if it is still kept.
+// One goroutine writes all files. Others wait for it, without a lock and not for long: a disk that does not answer must
+// not stop the server. What was not written meanwhile is written later, if it is still kept.
 type directory struct {
 	path   string
 	unlock func()
@@ -73,8 +74,8 @@ type Damage struct {
 	FromUnixMs, ToUnixMs int64 // when that was acknowledged
 }
 
-// Parts of the identity of a run: 31 bits of the directory, 16 of the number of the run, and 16 random ones, by which copies of
-// a directory differ.
+// Parts of the identity of a run: 31 bits of the directory, 16 of the number of the run, and 16 random ones, by which
+// copies of a directory differ.
 const (
 	runBits    = 16
 	randomBits = 16
@@ -104,7 +105,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Open returns a History that is also kept in a directory, and reads what earlier runs have left there. Start must be called before Add.
+// Open returns a History that is also kept in a directory, and reads what earlier runs have left there. Start must be
+// called before Add.
 func Open(ctx context.Context, opt Options, path string, log *slog.Logger) (*History, error) {
 	h := New(opt)
 	d := &directory{path: path, log: log, create: create, wake: make(chan struct{}, 1), ended: make(chan error, 1)}
@@ -141,8 +143,9 @@ func (d *directory) name(number int64) string {
 	return filepath.Join(d.path, fmt.Sprintf("%012d%s", number, suffix))
 }
 
-// Start begins a run of the directory. latest is the highest identity, of those that Range returns, that the database knows; 0 means none. older
-// reports whether a later run than those of the directory is among them: the directory is a copy of an earlier state, or could not be written.
+// Start begins a run of the directory. latest is the highest identity, of those that Range returns, that the database
+// knows; 0 means none. older reports whether a later run than those of the directory is among them: the directory is a
+// copy of an earlier state, or could not be written.
 func (h *History) Start(latest int64) (older bool) {
 	d := h.dir
 	h.mu.Lock()
@@ -203,7 +206,8 @@ const (
 )
 
 const (
-	maxFiles     = 16      // number from which on files without kept entries go at once, and not only when later ones are synced
+	// number from which on files without kept entries go at once, and not only when later ones are synced
+	maxFiles     = 16
 	minFileBytes = 1 << 16 // size from which on a file may be followed by another one
 	maxBufBytes  = 1 << 20 // of a buffer that is kept
 )
@@ -283,7 +287,8 @@ func (d *directory) take(h *History) *job {
 		d.done = d.asked
 		return nil
 	}
-	j := &job{request: d.asked, whole: d.whole, entries: slices.Clone(h.kept[d.next-first:]), changes: d.changes, from: d.next, first: first}
+	j := &job{request: d.asked, whole: d.whole, entries: slices.Clone(h.kept[d.next-first:]), changes: d.changes,
+		from: d.next, first: first}
 	if d.begins {
 		j.head, j.changes = appendState(nil, d.state(h, d.whole)), nil
 	}
@@ -393,7 +398,8 @@ func (d *directory) removeOld(first int64) {
 	}
 }
 
-// loop writes what it is asked to, syncs the files, begins others after a while, and after a failure writes everything again.
+// loop writes what it is asked to, syncs the files, begins others after a while, and after a failure writes everything
+// again.
 func (d *directory) loop(ctx context.Context, h *History) error {
 	tick := time.NewTicker(syncEvery)
 	defer tick.Stop()
@@ -411,7 +417,8 @@ func (d *directory) loop(ctx context.Context, h *History) error {
 			case !d.broken && time.Since(begun) > max(h.opt.For/4, syncEvery):
 				begun, d.begins = time.Now(), true
 				h.expire(begun.UnixMilli()) // so that files of a server that stores nothing go as well
-				h.damage = slices.DeleteFunc(h.damage, func(d Damage) bool { return d.ToUnixMs < begun.Add(-h.opt.For).UnixMilli() })
+				h.damage = slices.DeleteFunc(h.damage,
+					func(d Damage) bool { return d.ToUnixMs < begun.Add(-h.opt.For).UnixMilli() })
 			}
 			if !syncing.IsZero() && time.Since(syncing) > syncWithin {
 				d.fail(errSyncTime)

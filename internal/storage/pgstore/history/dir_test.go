@@ -61,7 +61,8 @@ func group(n int, at int64) (all []*storage.Entry) {
 }
 
 func entry(server, number, at int64) history.Entry {
-	return history.Entry{Mark: history.Mark{Slot: history.Slot{Server: server, Slot: int16(number % 3)}, Number: number}, Generation: number / 5, Epoch: 1, UnixMs: at}
+	return history.Entry{Mark: history.Mark{Slot: history.Slot{Server: server, Slot: int16(number % 3)}, Number: number},
+		Generation: number / 5, Epoch: 1, UnixMs: at}
 }
 
 // A world is a history with a directory, and one without that gets the same.
@@ -88,7 +89,8 @@ func (w *world) step() {
 		w.compare()
 		start(w.t, w.h)
 	case 1:
-		w.changes = append(w.changes, history.Change{ID: w.rng.Int64(), Generation: w.number, Kind: 1, Device: name("d"), ToMs: w.at, AtMs: w.at})
+		w.changes = append(w.changes, history.Change{ID: w.rng.Int64(), Generation: w.number, Kind: 1, Device: name("d"),
+			ToMs: w.at, AtMs: w.at})
 		if len(w.changes) > 5 {
 			w.changes = w.changes[1:]
 		}
@@ -105,7 +107,8 @@ func (w *world) step() {
 		w.at += w.rng.Int64N(1000)
 		e := entry(w.h.Server(), w.number, w.at)
 		if w.rng.IntN(10) == 0 {
-			e.Assignments, e.PreviousToMs = []storage.Assignment{{Device: name("a"), Subject: "S", FromUnixMs: 1, ToUnixMs: w.at}, {Device: name("a"), Subject: "T", ToUnixMs: 1}}, 5
+			e.Assignments, e.PreviousToMs = []storage.Assignment{{Device: name("a"), Subject: "S", FromUnixMs: 1,
+				ToUnixMs: w.at}, {Device: name("a"), Subject: "T", ToUnixMs: 1}}, 5
 		}
 		readings := group(w.rng.IntN(50), w.at)
 		w.h.Add(e, readings)
@@ -119,7 +122,8 @@ func (w *world) compare() {
 	if !slices.EqualFunc(got, want, equal) {
 		w.t.Fatalf("the history has %d entries, want %d, or other ones", len(got), len(want))
 	}
-	for what, maps := range map[string][2]map[history.Slot]int64{"Gone": {w.h.Past().Gone, w.twin.Past().Gone}, "Last": {w.h.Past().Last, w.twin.Past().Last}} {
+	for what, maps := range map[string][2]map[history.Slot]int64{"Gone": {w.h.Past().Gone, w.twin.Past().Gone},
+		"Last": {w.h.Past().Last, w.twin.Past().Last}} {
 		for slot, number := range maps[1] {
 			if maps[0][slot] != number {
 				w.t.Fatalf("%s has %d for %v, want %d", what, maps[0][slot], slot, number)
@@ -143,7 +147,8 @@ func TestDirectory(t *testing.T) {
 		if seed == 0 {
 			opt.MaxBytes = 1 << 20 // and so a file has more than one state
 		}
-		w := &world{t: t, opt: opt, dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 1)), twin: history.New(opt), at: time.Now().UnixMilli()}
+		w := &world{t: t, opt: opt, dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 1)), twin: history.New(opt),
+			at: time.Now().UnixMilli()}
 		w.h = open(t, opt, w.dir)
 		start(t, w.h)
 		for n := range 300 {
@@ -157,7 +162,8 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestDirectoryIdentity checks the identities of runs, and that a directory that is a copy of an earlier state is noticed.
+// TestDirectoryIdentity checks the identities of runs, and that a directory that is a copy of an earlier state is
+// noticed.
 func TestDirectoryIdentity(t *testing.T) {
 	opt, dir := history.Options{For: time.Hour, MaxBytes: 1 << 20}, t.TempDir()
 	h := open(t, opt, dir)
@@ -223,7 +229,8 @@ func TestTornEnd(t *testing.T) {
 		try(t, os.WriteFile(files[len(files)-1], data[:n], 0o600))
 		h := open(t, history.Options{For: time.Hour, MaxBytes: 1 << 20}, dir)
 		got := entries(t, h)
-		if len(got) < most || len(got) >= len(want) || !slices.EqualFunc(got, want[:len(got)], equal) || len(h.Past().Damage) != 0 {
+		if len(got) < most || len(got) >= len(want) || !slices.EqualFunc(got, want[:len(got)], equal) ||
+			len(h.Past().Damage) != 0 {
 			t.Fatalf("%d of %d bytes: %d entries after %d, damage %v", n, len(data), len(got), most, h.Past().Damage)
 		}
 		most = len(got)
@@ -234,7 +241,8 @@ func TestTornEnd(t *testing.T) {
 	}
 }
 
-// TestDamagedFile changes every byte of a file. No other entry than those that were added is returned, and what is missing is reported.
+// TestDamagedFile changes every byte of a file. No other entry than those that were added is returned, and what is
+// missing is reported.
 func TestDamagedFile(t *testing.T) {
 	dir, files, want := written(t, 2)
 	name := files[len(files)-1]
@@ -257,7 +265,8 @@ func TestDamagedFile(t *testing.T) {
 		stop(t, h)
 		again := open(t, history.Options{For: time.Hour, MaxBytes: 1 << 20}, dir)
 		if !slices.Equal(again.Past().Damage, d) || len(entries(t, again)) != len(got) {
-			t.Fatalf("byte %d: another run has %d entries, damage %v, want %d, %v", n, len(entries(t, again)), again.Past().Damage, len(got), d)
+			t.Fatalf("byte %d: another run has %d entries, damage %v, want %d, %v", n, len(entries(t, again)),
+				again.Past().Damage, len(got), d)
 		}
 		stop(t, again)
 		later, err := filepath.Glob(filepath.Join(dir, "*.history"))
@@ -268,7 +277,8 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestDirectoryFails takes the directory away for a while: the history goes on in memory, and then writes everything again.
+// TestDirectoryFails takes the directory away for a while: the history goes on in memory, and then writes everything
+// again.
 func TestDirectoryFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "remember")
 	opt := history.Options{For: time.Minute, MaxBytes: 1 << 20}
@@ -294,8 +304,10 @@ func TestDirectoryFails(t *testing.T) {
 		t.Fatalf("the history has %d entries, want 3", len(want))
 	}
 	h := open(t, opt, dir)
-	if got := entries(t, h); !slices.EqualFunc(got, want, equal) || !maps.Equal(h.Past().Last, last) || len(h.Past().Damage) != 0 {
-		t.Errorf("%d entries, last ones %v, damage %v; want %d, %v, none", len(got), h.Past().Last, h.Past().Damage, len(want), last)
+	if got := entries(t, h); !slices.EqualFunc(got, want, equal) || !maps.Equal(h.Past().Last, last) ||
+		len(h.Past().Damage) != 0 {
+		t.Errorf("%d entries, last ones %v, damage %v; want %d, %v, none", len(got), h.Past().Last, h.Past().Damage,
+			len(want), last)
 	}
 }
 
@@ -321,8 +333,8 @@ func (f stallingFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestDirectoryStalls lets the disk stop to answer writes, and then syncs: nobody waits for it for longer than two seconds, and all of a stalled disk
-// for no longer than one does. When it answers again, it gets what it lacks.
+// TestDirectoryStalls lets the disk stop to answer writes, and then syncs: nobody waits for it for longer than two
+// seconds, and all of a stalled disk for no longer than one does. When it answers again, it gets what it lacks.
 func TestDirectoryStalls(t *testing.T) {
 	for _, what := range []string{"writes", "syncs"} {
 		t.Run(what, func(t *testing.T) {
@@ -371,8 +383,10 @@ func TestDirectoryStalls(t *testing.T) {
 			})
 			for _, dir := range []string{dir, killed} {
 				h := open(t, opt, dir)
-				if got := entries(t, h); len(want) != 9 || !slices.EqualFunc(got, want, equal) || len(h.Changes()) != 1 || len(h.Past().Damage) != 0 {
-					t.Errorf("%d entries, %d changes, damage %v; want %d, which are 9, 1, none", len(got), len(h.Changes()), h.Past().Damage, len(want))
+				if got := entries(t, h); len(want) != 9 || !slices.EqualFunc(got, want, equal) || len(h.Changes()) != 1 ||
+					len(h.Past().Damage) != 0 {
+					t.Errorf("%d entries, %d changes, damage %v; want %d, which are 9, 1, none", len(got), len(h.Changes()),
+						h.Past().Damage, len(want))
 				}
 				stop(t, h)
 			}
@@ -438,8 +452,10 @@ func FuzzFile(f *testing.F) {
 		last, changes := h.Past().Last, h.Changes()
 		stop(t, h)
 		again := open(t, opt, dir)
-		if got := entries(t, again); !slices.EqualFunc(got, want, equal) || !maps.Equal(again.Past().Last, last) || !slices.Equal(again.Changes(), changes) {
-			t.Errorf("another run has %d entries, %v, %v, want %d, %v, %v", len(got), again.Past().Last, again.Changes(), len(want), last, changes)
+		if got := entries(t, again); !slices.EqualFunc(got, want, equal) || !maps.Equal(again.Past().Last, last) ||
+			!slices.Equal(again.Changes(), changes) {
+			t.Errorf("another run has %d entries, %v, %v, want %d, %v, %v", len(got), again.Past().Last, again.Changes(),
+				len(want), last, changes)
 		}
 		stop(t, again)
 	})

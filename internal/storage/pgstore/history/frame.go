@@ -44,7 +44,8 @@ type state struct {
 }
 
 func (d *directory) state(h *History, whole bool) *state {
-	return &state{d.id, d.run, h.server, time.Now().UnixMilli(), h.epoch, whole, h.gone, h.first, h.last, h.changes, h.damage, h.signs}
+	return &state{d.id, d.run, h.server, time.Now().UnixMilli(), h.epoch, whole, h.gone, h.first, h.last, h.changes,
+		h.damage, h.signs}
 }
 
 // restore sets what the first frame of a file says.
@@ -98,13 +99,15 @@ func appendState(b []byte, s *state) []byte {
 }
 
 func appendChange(b []byte, c *Change) []byte {
-	b = appendInts(b, c.ID, c.Generation, c.Since, c.Learned, c.Epoch, int64(c.Kind), c.FromMs, c.ToMs, c.AtMs, int64(c.Signs), bit(c.Shared))
+	b = appendInts(b, c.ID, c.Generation, c.Since, c.Learned, c.Epoch, int64(c.Kind), c.FromMs, c.ToMs, c.AtMs,
+		int64(c.Signs), bit(c.Shared))
 	return appendBytes(appendName(appendName(b, &c.Device), &c.Gateway), []byte(c.Subject))
 }
 
 func appendEntry(b []byte, e *encoded) []byte {
 	x := &e.entry
-	b = appendInts(append(b, entryFrame), x.Server, int64(x.Slot.Slot), x.Number, x.Generation, x.Epoch, x.UnixMs, x.PreviousToMs)
+	b = appendInts(append(b, entryFrame), x.Server, int64(x.Slot.Slot), x.Number, x.Generation, x.Epoch, x.UnixMs,
+		x.PreviousToMs)
 	b = binary.AppendUvarint(b, uint64(len(x.Assignments)))
 	for i := range x.Assignments {
 		a := &x.Assignments[i]

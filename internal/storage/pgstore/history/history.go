@@ -1,15 +1,17 @@
-// Package history remembers what a server has acknowledged of late, so that it can be put back into a database that has forgotten it.
+// Package history remembers what a server has acknowledged of late, so that it can be put back into a database that has
+// forgotten it.
 //
 // # Promise
 //
-// A [History] returns the transactions that were added, in the order of their addition, with exactly the readings that they had. When it exceeds its
-// bounds, the oldest go first; [History.Past] has their numbers.
+// A [History] returns the transactions that were added, in the order of their addition, with exactly the readings that
+// they had. When it exceeds its bounds, the oldest go first; [History.Past] has their numbers.
 //
 // Readings are encoded: those of a transaction with 1,000 readings take about a tenth of what they take otherwise.
 //
 // # Not here
 //
-// No decision about what is put back: that is package pgstore's. Without a directory, nothing survives the end of the process.
+// No decision about what is put back: that is package pgstore's. Without a directory, nothing survives the end of the
+// process.
 package history
 
 import (
@@ -52,8 +54,9 @@ type Entry struct {
 
 	Readings []Reading // those of a device and time in their order
 
-	Assignments  []storage.Assignment // first the one that was made or ended, then others of the device, as they were; nil means none
-	PreviousToMs int64                // the end that the first one had before; 0 means none
+	// first the one that was made or ended, then others of the device, as they were; nil means none
+	Assignments  []storage.Assignment
+	PreviousToMs int64 // the end that the first one had before; 0 means none
 }
 
 // Options configures a History.
@@ -92,7 +95,8 @@ type encoded struct {
 
 // New returns an empty History.
 func New(opt Options) *History {
-	return &History{opt: opt, encoders: sync.Pool{New: func() any { return &encoder{} }}, gone: map[Slot]int64{}, first: map[Slot]int64{}, last: map[Slot]int64{}}
+	return &History{opt: opt, encoders: sync.Pool{New: func() any { return &encoder{} }}, gone: map[Slot]int64{},
+		first: map[Slot]int64{}, last: map[Slot]int64{}}
 }
 
 // What an entry takes besides its readings and assignments, and an assignment, about.
@@ -105,8 +109,8 @@ func (e *encoded) bytes() int64 {
 	return entryBytes + int64(cap(e.rows)+assignmentBytes*len(e.entry.Assignments))
 }
 
-// Add adds an entry with readings, which take the fewest bytes when they are sorted by device and time. It does not retain them. More
-// entries, of the same transaction, follow without another one between them.
+// Add adds an entry with readings, which take the fewest bytes when they are sorted by device and time. It does not
+// retain them. More entries, of the same transaction, follow without another one between them.
 func (h *History) Add(e Entry, readings []*storage.Entry, more ...Entry) {
 	added := make([]encoded, 0, 1+len(more))
 	w := h.encoders.Get().(*encoder)
@@ -192,13 +196,15 @@ func (e *encoded) decode() (*Entry, error) {
 	return &entry, nil
 }
 
-// A Past is what a History knows besides its entries, of earlier runs as well. Slots have the numbers of their transactions.
+// A Past is what a History knows besides its entries, of earlier runs as well. Slots have the numbers of their
+// transactions.
 type Past struct {
-	Gone        map[Slot]int64 // the highest one that the history does not have any more
-	First       map[Slot]int64 // when the first one was acknowledged, in ms
-	Last        map[Slot]int64
-	Epoch       int64    // of the last entry
-	UntilUnixMs int64    // until when it has what was acknowledged: the time of the last entry, or of a file of an earlier run
+	Gone  map[Slot]int64 // the highest one that the history does not have any more
+	First map[Slot]int64 // when the first one was acknowledged, in ms
+	Last  map[Slot]int64
+	Epoch int64 // of the last entry
+	// until when it has what was acknowledged: the time of the last entry, or of a file of an earlier run
+	UntilUnixMs int64
 	Damage      []Damage // what files of earlier runs could not be read of
 }
 
@@ -222,7 +228,8 @@ func (h *History) Forget() {
 	h.release(wholeWithin)
 }
 
-// Stats returns how much memory the entries take, about, and when the first of them was acknowledged; 0 means there is none.
+// Stats returns how much memory the entries take, about, and when the first of them was acknowledged; 0 means there is
+// none.
 func (h *History) Stats() (sizeBytes, fromUnixMs int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -275,7 +282,8 @@ func (h *History) Signs() []byte {
 	return bytes.Clone(h.signs)
 }
 
-// SetSigns sets the definitions of signs, in a form that only the caller knows. They must be set before entries with such signs are added.
+// SetSigns sets the definitions of signs, in a form that only the caller knows. They must be set before entries with
+// such signs are added.
 func (h *History) SetSigns(text []byte) {
 	h.mu.Lock()
 	if h.dir != nil && !bytes.Equal(h.signs, text) {

@@ -23,12 +23,14 @@ func name(text string) vitals.Name {
 
 // equal compares entries, with readings in their order.
 func equal(got, want *history.Entry) bool {
-	if got.Mark != want.Mark || got.Generation != want.Generation || got.Epoch != want.Epoch || got.UnixMs != want.UnixMs || got.PreviousToMs != want.PreviousToMs ||
+	if got.Mark != want.Mark || got.Generation != want.Generation || got.Epoch != want.Epoch ||
+		got.UnixMs != want.UnixMs || got.PreviousToMs != want.PreviousToMs ||
 		!slices.Equal(got.Assignments, want.Assignments) {
 		return false
 	}
 	return slices.EqualFunc(got.Readings, want.Readings, func(a, b history.Reading) bool {
-		return a.Device == b.Device && a.TimeUnixMs == b.TimeUnixMs && a.ReceivedUnixMs == b.ReceivedUnixMs && a.Gateway == b.Gateway && a.UTCOffset == b.UTCOffset && a.Values.Equal(&b.Values)
+		return a.Device == b.Device && a.TimeUnixMs == b.TimeUnixMs && a.ReceivedUnixMs == b.ReceivedUnixMs &&
+			a.Gateway == b.Gateway && a.UTCOffset == b.UTCOffset && a.Values.Equal(&b.Values)
 	})
 }
 
@@ -36,7 +38,8 @@ func equal(got, want *history.Entry) bool {
 func fleet(devices, gateways int) []*storage.Entry {
 	readings := make([]*storage.Entry, devices)
 	for i := range readings {
-		r := &vitals.Reading{Device: name(fmt.Sprintf("bed-%06d", i)), TimeUnixMs: 1_800_000_000_000, Gateway: name(fmt.Sprintf("ward-%05d", i*7919%gateways))}
+		r := &vitals.Reading{Device: name(fmt.Sprintf("bed-%06d", i)), TimeUnixMs: 1_800_000_000_000,
+			Gateway: name(fmt.Sprintf("ward-%05d", i*7919%gateways))}
 		r.Values.Set(vitals.HeartRate, vitals.Value(6000+i%40*100))
 		r.Values.Set(vitals.SpO2, vitals.Value(9500+i%5*100))
 		readings[i] = &storage.Entry{Reading: r, ReceivedUnixMs: r.TimeUnixMs + int64(i%100)}
@@ -55,7 +58,8 @@ func TestHistoryBytes(t *testing.T) {
 	}
 }
 
-// The entries of a transaction are next to each other, whatever others are added meanwhile: the first one has the readings.
+// The entries of a transaction are next to each other, whatever others are added meanwhile: the first one has the
+// readings.
 func TestAddMore(t *testing.T) {
 	h := history.New(history.Options{For: time.Hour, MaxBytes: 1 << 30})
 	const transactions, entries = 200, 5

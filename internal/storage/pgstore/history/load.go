@@ -48,7 +48,8 @@ func (d *directory) load(h *History) error {
 		switch {
 		case rest == 0:
 		case r.torn && i+1 == len(d.segments):
-			d.log.Info("the end of a file of what is remembered is cut off: it was not acknowledged", "file", name, "bytes", rest)
+			d.log.Info("the end of a file of what is remembered is cut off: it was not acknowledged", "file", name,
+				"bytes", rest)
 		default:
 			d.log.Error("a file of what is remembered is damaged", "file", name, "bytes", rest)
 			h.damage = append(h.damage, Damage{r.server, r.untilMs, modified(name)})

@@ -18,9 +18,11 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// anyReadings returns valid readings of every kind, also unlikely ones, in the order that Add needs. Some have the same device and time.
+// anyReadings returns valid readings of every kind, also unlikely ones, in the order that Add needs. Some have the same
+// device and time.
 func anyReadings(rng *rand.Rand, n int) []*storage.Entry {
-	devices := []vitals.Name{name("a"), name("a-long-common-prefix-1"), name("a-long-common-prefix-2"), name(strings.Repeat("z", vitals.MaxNameBytes))}
+	devices := []vitals.Name{name("a"), name("a-long-common-prefix-1"), name("a-long-common-prefix-2"),
+		name(strings.Repeat("z", vitals.MaxNameBytes))}
 	times := []int64{0, 1, 1_800_000_000_000, vitals.MaxTimeUnixMs}
 	received := []int64{-1 << 63, 0, 1_800_000_000_000, 1<<63 - 1}
 	gateways := 1 + rng.IntN(2*n)
@@ -32,7 +34,8 @@ func anyReadings(rng *rand.Rand, n int) []*storage.Entry {
 			r.Gateway = name(fmt.Sprint("gateway-", gateway))
 		}
 		if rng.IntN(2) == 0 {
-			r.UTCOffset = vitals.MakeUTCOffset(vitals.MinUTCOffsetMinutes + rng.IntN(vitals.MaxUTCOffsetMinutes-vitals.MinUTCOffsetMinutes+1))
+			r.UTCOffset = vitals.MakeUTCOffset(vitals.MinUTCOffsetMinutes +
+				rng.IntN(vitals.MaxUTCOffsetMinutes-vitals.MinUTCOffsetMinutes+1))
 		}
 		for r.Values.IsZero() {
 			for s := range vitals.Sign(vitals.MaxSigns) {
@@ -41,7 +44,8 @@ func anyReadings(rng *rand.Rand, n int) []*storage.Entry {
 				}
 			}
 		}
-		all[i] = &storage.Entry{Reading: r, ReceivedUnixMs: received[rng.IntN(len(received))] ^ rng.Int64N(4), Relayed: rng.IntN(3) == 0}
+		all[i] = &storage.Entry{Reading: r, ReceivedUnixMs: received[rng.IntN(len(received))] ^ rng.Int64N(4),
+			Relayed: rng.IntN(3) == 0}
 	}
 	slices.SortStableFunc(all, func(a, b *storage.Entry) int {
 		return cmp.Or(a.Reading.Device.Compare(&b.Reading.Device), cmp.Compare(a.Reading.TimeUnixMs, b.Reading.TimeUnixMs))
@@ -55,10 +59,13 @@ type modelEntry struct {
 	bytes int64
 }
 
-// TestModel compares a History with a list of which the first entries go when they are too old, or when the sum of all sizes is too large.
+// TestModel compares a History with a list of which the first entries go when they are too old, or when the sum of all
+// sizes is too large.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		opt := history.Options{For: time.Minute, MaxBytes: rapid.OneOf(rapid.SampledFrom([]int64{448, 896}), rapid.Int64Range(1, 20_000)).Draw(t, "max bytes")} // 448: an assignment
+		// 448: an assignment
+		opt := history.Options{For: time.Minute, MaxBytes: rapid.OneOf(rapid.SampledFrom([]int64{448, 896}),
+			rapid.Int64Range(1, 20_000)).Draw(t, "max bytes")}
 		h := history.New(opt)
 		var kept []modelEntry
 		var number, nowMs, bytes int64 = 0, 1_800_000_000_000, 0
@@ -76,7 +83,8 @@ func TestModel(t *testing.T) {
 			want.Assignments = slices.Clone(e.Assignments)
 			clear(e.Assignments) // they are not retained
 			for _, r := range readings {
-				want.Readings = append(want.Readings, history.Reading{Reading: *r.Reading, ReceivedUnixMs: r.ReceivedUnixMs, Relayed: r.Relayed})
+				want.Readings = append(want.Readings, history.Reading{Reading: *r.Reading, ReceivedUnixMs: r.ReceivedUnixMs,
+					Relayed: r.Relayed})
 				*r.Reading, *r = vitals.Reading{}, storage.Entry{}
 			}
 			kept = append(kept, want)
@@ -91,12 +99,14 @@ func TestModel(t *testing.T) {
 			"add readings": func(t *rapid.T) {
 				rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 				n := rapid.OneOf(rapid.IntRange(1, 3), rapid.IntRange(1, 300)).Draw(t, "readings")
-				add(history.Entry{Generation: rapid.Int64().Draw(t, "generation"), Epoch: rapid.Int64().Draw(t, "epoch")}, anyReadings(rng, n))
+				add(history.Entry{Generation: rapid.Int64().Draw(t, "generation"), Epoch: rapid.Int64().Draw(t, "epoch")},
+					anyReadings(rng, n))
 			},
 			"add assignments": func(t *rapid.T) {
 				var all []storage.Assignment
 				for range rapid.IntRange(1, 3).Draw(t, "assignments") {
-					a := storage.Assignment{Device: name("a"), Subject: storage.Subject(rapid.SampledFrom([]string{"S", strings.Repeat("S", 64)}).Draw(t, "subject"))}
+					a := storage.Assignment{Device: name("a"),
+						Subject: storage.Subject(rapid.SampledFrom([]string{"S", strings.Repeat("S", 64)}).Draw(t, "subject"))}
 					a.FromUnixMs, a.ToUnixMs = rapid.Int64().Draw(t, "from"), rapid.Int64().Draw(t, "to")
 					all = append(all, a)
 				}
@@ -147,7 +157,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestBytesCounted compares the bytes that a History counts with those that it has allocated, for entries that take most besides their readings.
+// TestBytesCounted compares the bytes that a History counts with those that it has allocated, for entries that take
+// most besides their readings.
 func TestBytesCounted(t *testing.T) {
 	heap := func() int64 {
 		runtime.GC()

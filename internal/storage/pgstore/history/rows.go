@@ -10,16 +10,18 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Readings are encoded as rows, each of which has what differs from the row before. That takes few bytes and, above all, little time: all readings
-// are encoded, and hardly any is ever decoded.
+// Readings are encoded as rows, each of which has what differs from the row before. That takes few bytes and, above
+// all, little time: all readings are encoded, and hardly any is ever decoded.
 //
 //	row       bits | device | gateway | offset | presence | time | receipt | values
 //	device    bytes that it shares with the one before | length of the others | the others
-//	gateway   number in the entry; 0 means none. The next number that was not used yet is followed by the length and the bytes of its name
+//	gateway   number in the entry; 0 means none. The next number that was not used yet is followed by the length and
+//	          the bytes of its name
 //	offset    vitals.UTCOffset
 //	presence  bit set of the signs
 //
-// bits says which of the first four differ, and whether the reading was relayed: see storage.Entry. time, receipt and values, in the order of signs, are differences. Numbers are varints.
+// bits says which of the first four differ, and whether the reading was relayed: see storage.Entry. time, receipt and
+// values, in the order of signs, are differences. Numbers are varints.
 const (
 	otherDevice = 1 << iota
 	otherGateway
@@ -38,8 +40,8 @@ type encoder struct {
 	gateways []vitals.Name // of the entry
 	text     [vitals.MaxNameBytes]byte
 
-	// numbers has by a hash of a name the number of the last gateway with that hash. So a name may be encoded more than once, and the cost of
-	// a reading does not depend on the number of gateways.
+	// numbers has by a hash of a name the number of the last gateway with that hash. So a name may be encoded more than
+	// once, and the cost of a reading does not depend on the number of gateways.
 	numbers [1024]uint32
 }
 
