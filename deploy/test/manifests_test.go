@@ -48,11 +48,20 @@ type manifests struct {
 // into its API type. Unknown fields are errors.
 func buildManifests(t testing.TB, overlay string, inputs bool) *manifests {
 	t.Helper()
-	files := filesys.MakeFsInMemory()
-	site := "resources: [../" + overlay + "]\n"
+	more := ""
 	if inputs {
-		site += "components: [../components/mqtt, ../components/mllp]\n"
+		more = "components: [../components/mqtt, ../components/mllp]\n"
 	}
+	m := buildSite(t, overlay, more)
+	m.inputs = inputs
+	return m
+}
+
+// buildSite builds a directory with what a site adds to it.
+func buildSite(t testing.TB, overlay, more string) *manifests {
+	t.Helper()
+	files := filesys.MakeFsInMemory()
+	site := "resources: [../" + overlay + "]\n" + more
 	err := files.WriteFile("/site/kustomization.yaml", []byte(site))
 	if err == nil {
 		err = copyFiles(files, "../kubernetes")
@@ -62,7 +71,7 @@ func buildManifests(t testing.TB, overlay string, inputs bool) *manifests {
 	if err != nil {
 		t.Fatalf("kustomize build %s: %v", overlay, err)
 	}
-	m := &manifests{overlay: overlay, inputs: inputs, services: map[string]corev1.Service{}}
+	m := &manifests{overlay: overlay, services: map[string]corev1.Service{}}
 	for _, object := range built.Resources() {
 		text, err := object.AsYAML()
 		try(t, err)

@@ -32,13 +32,14 @@ for d in /run /var/lib /etc/systemd/system; do mount -t tmpfs tmpfs $d; done
 mkdir -p /run/systemd/system /etc/systemd/system/pulsegate.service.d
 touch /run/pulsegate
 mount --bind "$1" /run/pulsegate
-cp "$2/pulsegate.service" /etc/systemd/system/
+cp "$2"/*.service /etc/systemd/system/
 cp "$2/test.conf" /etc/systemd/system/pulsegate.service.d/
 printf '[Unit]\nDefaultDependencies=no\n' >/etc/systemd/system/test.target
 container=test exec /lib/systemd/systemd --system --unit=test.target --show-status=0 --log-target=console`
 
-// startSystemd starts a system manager with the unit of the repository, whose server listens on addr.
-func startSystemd(t *testing.T, addr string) *systemd {
+// startSystemd starts a system manager with the unit of the repository, whose server listens on addr, and on adminAddr
+// for administration. others are further units, by name.
+func startSystemd(t *testing.T, addr, adminAddr string, others map[string]string) *systemd {
 	t.Helper()
 	if _, err := os.Stat("/lib/systemd/systemd"); err != nil || os.Geteuid() != 0 {
 		missing(t, "the test needs root and Debian's package systemd")
@@ -50,9 +51,12 @@ func startSystemd(t *testing.T, addr string) *systemd {
 			"/usr/bin/pulsegate", "/run/pulsegate"),
 		"test.conf": fmt.Sprintf(
 			"[Unit]\nDefaultDependencies=no\n[Service]\nUser=nobody\nGroup=nogroup\nRestartSec=100ms\nWatchdogSec=3\n"+
-				"StandardError=append:%s\nExecStart=\nExecStart=/run/pulsegate serve --addr=%s --admin-addr=\n",
-			filepath.Join(s.dir, "log"), addr),
+				"StandardError=append:%s\nExecStart=\nExecStart=/run/pulsegate serve --addr=%s --admin-addr=%s\n",
+			filepath.Join(s.dir, "log"), addr, adminAddr),
 	} {
+		try(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644))
+	}
+	for name, text := range others {
 		try(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644))
 	}
 	s.cmd = exec.Command("/bin/sh", "-c", boot, "sh", program(t), s.dir)
@@ -148,7 +152,7 @@ func TestRestarts(t *testing.T) {
 	held, err := net.Listen("tcp", "127.0.0.1:0")
 	try(t, err)
 	defer held.Close()
-	s := startSystemd(t, held.Addr().String())
+	s := startSystemd(t, held.Addr().String(), "", nil)
 
 	// The port is held for more starts than systemd permits by default, which are 5.
 	const starts = 7
