@@ -2,7 +2,9 @@ package browser_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"testing"
 	"time"
@@ -44,3 +46,56 @@ func TestKiosk(t *testing.T) {
 	p.shows("All groups")
 	p.until(`!document.documentElement.hasAttribute("data-kiosk")`)
 }
+
+// The session of a kiosk's token outlives a restart of the server. When the token expires, the values go, also if the
+// server cannot be asked, and a band says since when.
+func TestKioskSession(t *testing.T) {
+	file, addr := filepath.Join(t.TempDir(), "tokens"), freeAddr(t)
+	sender, screen := newToken(t, file, "bed-7", "write"), newToken(t, file, "wall", "read", "--kiosk", "--expires=30d")
+	start := func() *server {
+		s := serve(t, "--addr="+addr, "--tokens="+file, "--audit="+file+".log")
+		s.token = sender
+		s.post(reading("ppg-1", 0, `"spo2_pct":82`))
+		return s
+	}
+	s := start()
+	p := open(t, s.url+"/#fleet?kiosk=1")
+	p.enter("#token", screen)
+	p.press("Sign in")
+	const values = `document.querySelectorAll(".value").length`
+	p.until(values + ` > 0`)
+	p.until(`fetch("v1/session").then((r) => r.json()).then((s) => Date.parse(s.expires) > Date.now() + 29 * 24 * 3600e3)`)
+
+	try(t, s.process.Signal(syscall.SIGTERM))
+	_, _ = s.process.Wait() // an error means that it has ended
+	s = start()
+	p.until(values + ` > 0 && document.getElementById("band").hidden`)
+	p.js(`location.reload()`)
+	p.until(`document.readyState === "complete" && ` + values + ` > 0`)
+
+	following(p, s)
+	p.until(`performance.getEntriesByName(new URL("v1/session", location).href).length > 0`) // it knows when it ends
+	try(t, s.process.Signal(syscall.SIGSTOP))
+	p.js(`window.realNow = Date.now; Date.now = () => realNow() + 30 * 24 * 3600e3`)
+	p.shows("Your session has ended. No values since ")
+	p.until(values + ` === 0`)
+	if text := eval[string](p, `document.querySelector(".ended").innerText`); !endedSince.MatchString(text) {
+		t.Errorf("the band says %q", text)
+	}
+	p.js(`Date.now = window.realNow`)
+	try(t, s.process.Signal(syscall.SIGCONT))
+	p.until(values + ` > 0`) // it has not ended, says the server
+
+	list, err := exec.Command(built.program, "token", "revoke", "--file="+file, "--audit="+file+".log",
+		"--gateway=wall").CombinedOutput()
+	if err != nil {
+		t.Fatalf("revoke: %v\n%s", err, list)
+	}
+	p.shows("Your session has ended. No values since ")
+	p.until(values + ` === 0 && document.querySelector("#token") !== null`)
+	axe(p)
+	p.expectProblem("401")
+	p.allowProblem("ERR_") // of the restart
+}
+
+var endedSince = regexp.MustCompile(`^Your session has ended\. No values since \d+ \S+ \d\d:\d\d:\d\d\.$`)

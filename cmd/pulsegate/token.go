@@ -60,6 +60,7 @@ type tokenCreateCommand struct {
 	Expires string       `env:"-" placeholder:"90d" help:"When the token expires: after a duration such as 90d or 12h, or at a time in RFC 3339. Default: never."`
 	Devices vitals.Name  `env:"-" placeholder:"PREFIX" help:"Only devices whose names have this prefix, for writing and reading. Default: all devices."`
 	Subject []string     `env:"-" sep:"none" placeholder:"ID" help:"Only what was measured of this subject, under /fhir; may be repeated, up to 16 times. Needs --rights read. Default: not bound to subjects."`
+	Kiosk   bool         `env:"-" help:"For a screen on a wall: a session that is begun with the token in a browser lasts as long as the token. Needs --rights read."`
 	Rate    int          `env:"-" placeholder:"N" help:"Readings per second in the long run. Default: that of serve --token-rate."`
 	Burst   int          `env:"-" placeholder:"N" help:"Readings accepted at once after a pause. Default: 60 times --rate."`
 	Out     string       `action:"" type:"path" placeholder:"FILE" help:"New file for the token, which only you can read. Default: standard output."`
@@ -107,7 +108,8 @@ func (c *tokenCreateCommand) spec(now time.Time) (spec token.Token, err error) {
 	if err := errors.Join(notToken("--file", c.File), notToken("--out", c.Out)); err != nil {
 		return spec, err
 	}
-	spec = token.Token{Gateway: c.Gateway, Rights: c.Rights, Devices: c.Devices, Limit: token.LimitOf(c.Rate, c.Burst)}
+	spec = token.Token{Gateway: c.Gateway, Rights: c.Rights, Devices: c.Devices, Limit: token.LimitOf(c.Rate, c.Burst),
+		Kiosk: c.Kiosk}
 	if spec.Subjects, err = token.MakeSubjects(c.Subject); err != nil {
 		return spec, settings.Usage(err)
 	}
@@ -135,6 +137,9 @@ func describe(t *token.Token) string {
 	if t.Subjects != "" {
 		text += ", subjects " + strings.Join(t.Subjects.List(), " ")
 	}
+	if t.Kiosk {
+		text += ", for a kiosk"
+	}
 	if t.Limit != (token.Limit{}) {
 		text += fmt.Sprintf(", %d readings per second, %d at once", t.Limit.PerSecond, t.Limit.Burst)
 	}
@@ -156,6 +161,7 @@ type listedToken struct {
 	Rights    string    `json:"rights"`
 	Devices   string    `json:"devices,omitzero"`
 	Subjects  []string  `json:"subjects,omitzero"`
+	Kiosk     bool      `json:"kiosk,omitzero"`
 	PerSecond int       `json:"rate,omitzero"`
 	Burst     int       `json:"burst,omitzero"`
 	Created   time.Time `json:"created"`
@@ -186,7 +192,7 @@ func (c *tokenListCommand) Run(std stdio) error {
 		}
 		err := printJSON(std.out, listedToken{
 			ID: t.ID().String(), Gateway: t.Gateway.String(), Rights: t.Rights.String(), Devices: t.Devices.String(),
-			Subjects: t.Subjects.List(), PerSecond: t.Limit.PerSecond, Burst: t.Limit.Burst,
+			Subjects: t.Subjects.List(), Kiosk: t.Kiosk, PerSecond: t.Limit.PerSecond, Burst: t.Limit.Burst,
 			Created: t.Created, Expires: t.Expires, Expired: t.Expired(time.Now()),
 		})
 		if err != nil {
@@ -201,6 +207,9 @@ func listLine(t *token.Token) string {
 	devices, rate, expires := "all", "default", "never"
 	if !t.Devices.IsZero() {
 		devices = t.Devices.String() + "*"
+	}
+	if t.Kiosk {
+		devices += ", for a kiosk"
 	}
 	if t.Subjects != "" {
 		devices = "of subjects " + strings.Join(t.Subjects.List(), " ")

@@ -7,7 +7,7 @@ import (
 
 // The commands of docs/tokens.md have the effects that it describes, and their tokens are accepted.
 func followTokensPage(t *testing.T) {
-	blocks := pageBlocks(t, "tokens.md", 5)
+	blocks := pageBlocks(t, "tokens.md", 6)
 	r := newReader(t)
 	for _, block := range blocks {
 		r.follow(block)

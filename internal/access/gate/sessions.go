@@ -21,6 +21,9 @@ const (
 	maxSessions      = 1024
 	maxTokenSessions = 32
 
+	// maxCookieTime is for how long browsers keep a cookie (RFC 6265bis, section 5.5).
+	maxCookieTime = 400 * 24 * time.Hour
+
 	// The name of the cookie. Browsers let only the host itself, over TLS, set a cookie
 	// with the prefix __Host- (RFC 6265bis, section 4.1.3.2).
 	secureCookie = "__Host-pulsegate"
@@ -30,7 +33,8 @@ const (
 // sessions are the sessions of people who have signed in with a token, or at an OpenID Connect
 // provider, in a browser. A session is a random value in a cookie, and allows reads only, as long
 // as its token or login does: it ends when the token expires or is revoked. Sessions are in memory
-// only and end with the process. The zero value is ready for use, and safe for concurrent use.
+// only and end with the process; sessions of kiosks are not among them, see [token.KioskCookie]. The zero value is
+// ready for use, and safe for concurrent use.
 type sessions struct {
 	mu   sync.Mutex
 	byID map[sessionID]session // guarded by mu; at most maxSessions
@@ -42,11 +46,11 @@ type sessions struct {
 type sessionID [sha256.Size]byte
 
 type session struct {
-	token         token.Digest
-	login         *signin.Login // nil means that it is the token's
-	holder        token.ID      // of the token, or the person
-	expiresUnixMs int64
-	number        uint64 // in the order of their beginnings
+	token   token.Digest
+	login   *signin.Login // nil means that it is the token's
+	holder  token.ID      // of the token, or the person
+	expires time.Time     // zero, only of a kiosk, means never
+	number  uint64        // in the order of their beginnings
 }
 
 // begin begins a session and returns the cookie's value.
@@ -58,14 +62,14 @@ func (s *sessions) begin(next session, now time.Time) (value string) {
 		s.byID = map[sessionID]session{}
 	}
 	for id, old := range s.byID {
-		if now.UnixMilli() >= old.expiresUnixMs || old.login != nil && old.login.Ended() {
+		if !now.Before(old.expires) || old.login != nil && old.login.Ended() {
 			s.dropLocked(id)
 		}
 	}
 	s.evictLocked(maxTokenSessions, func(old *session) bool { return old.holder == next.holder })
 	s.evictLocked(maxSessions, func(*session) bool { return true })
 	s.last++
-	next.expiresUnixMs, next.number = now.Add(sessionTime).UnixMilli(), s.last
+	next.expires, next.number = now.Add(sessionTime).Truncate(time.Millisecond), s.last
 	s.byID[sha256.Sum256([]byte(value))] = next
 	return value
 }
@@ -99,7 +103,7 @@ func (s *sessions) find(values []string, now time.Time) (found session, ok bool)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, value := range values {
-		if found, ok = s.byID[sha256.Sum256([]byte(value))]; ok && now.UnixMilli() < found.expiresUnixMs {
+		if found, ok = s.byID[sha256.Sum256([]byte(value))]; ok && now.Before(found.expires) {
 			return found, true
 		}
 	}
@@ -156,6 +160,11 @@ func (g *Gate) SignIn(w http.ResponseWriter, r *http.Request, text string, now t
 		return BadCredentials // Authorize accepts spaces before the text
 	}
 	g.sessions.end(v.Cookies)
+	kiosk := token.KioskCookie(text)
+	if _, expires, err := g.Tokens.LookupKiosk(kiosk, now.UnixMilli()); err == nil {
+		setKiosk(w, isSecure(r), kiosk, expires, now)
+		return Allowed
+	}
 	value := g.sessions.begin(session{token: digest, holder: digest.ID()}, now)
 	http.SetCookie(w, sessionCookie(isSecure(r), value, int(sessionTime/time.Second)))
 	return Allowed
@@ -173,14 +182,25 @@ func (g *Gate) SignOut(w http.ResponseWriter, r *http.Request, now time.Time) (a
 	return address
 }
 
-// Session returns what the session of the sender of r allows, if there is one.
-func (g *Gate) Session(r *http.Request, now time.Time) (access Access, expires time.Time, ok bool) {
+// Session returns what the session of the sender of r allows, if there is one, and when it ends at the latest, which is
+// zero for a kiosk's token that does not expire. It sets the cookie of a kiosk again, which browsers would drop before
+// the token expires.
+func (g *Gate) Session(w http.ResponseWriter, r *http.Request, now time.Time) (
+	access Access, expires time.Time, ok bool) {
 	v := CredentialsOf(r)
 	found, verified, ok := g.inSession(&v, token.Read, now)
 	if !ok || !verified.Has(token.Read) {
 		return Access{}, time.Time{}, false
 	}
-	return accessOf(verified), time.UnixMilli(found.expiresUnixMs), true
+	for _, c := range r.Cookies() {
+		if c.Name != secureCookie && (c.Name != plainCookie || r.TLS != nil) {
+			continue // see cookies
+		}
+		if _, expires, ok := inKiosk(g, []string{c.Value}, now); ok {
+			setKiosk(w, c.Name == secureCookie, c.Value, expires, now)
+		}
+	}
+	return accessOf(verified), found.expires, true
 }
 
 // inSession returns whose session a request names, which ends when the token or the login
@@ -192,7 +212,8 @@ func (g *Gate) inSession(v *Credentials, right token.Rights, now time.Time) (ses
 	}
 	found, ok := g.sessions.find(v.Cookies, now)
 	if !ok {
-		return session{}, nil, false
+		p, expires, ok := inKiosk(g, v.Cookies, now)
+		return session{expires: expires}, p, ok
 	}
 	if found.login != nil {
 		p := found.login.Principal()
@@ -200,6 +221,28 @@ func (g *Gate) inSession(v *Credentials, right token.Rights, now time.Time) (ses
 	}
 	verified, err := g.Tokens.Lookup(&found.token, now.UnixMilli())
 	return found, verified, err == nil
+}
+
+// inKiosk returns the holder of a kiosk's token that one of some cookies names, and when the token expires.
+func inKiosk(g *Gate, cookies []string, now time.Time) (p *token.Principal, expires time.Time, ok bool) {
+	if g.Tokens == nil {
+		return nil, time.Time{}, false
+	}
+	for _, value := range cookies {
+		if p, expires, err := g.Tokens.LookupKiosk(value, now.UnixMilli()); err == nil {
+			return p, expires, true
+		}
+	}
+	return nil, time.Time{}, false
+}
+
+// setKiosk sets the cookie of a kiosk. expires is that of the token; zero means never.
+func setKiosk(w http.ResponseWriter, secure bool, value string, expires, now time.Time) {
+	age := maxCookieTime
+	if !expires.IsZero() {
+		age = min(age, max(expires.Sub(now), time.Second)) // an age of less than a second removes the cookie
+	}
+	http.SetCookie(w, sessionCookie(secure, value, int(age/time.Second)))
 }
 
 // sessionCookie returns the cookie of a session; maxAge is in seconds.

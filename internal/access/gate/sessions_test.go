@@ -160,3 +160,77 @@ func TestSessionBound(t *testing.T) {
 		t.Errorf("the session of another token: %v", got)
 	}
 }
+
+// The session of a kiosk's token lasts as long as the token, at a server that has started since too. It allows what
+// other sessions allow, and its cookie is renewed, as browsers keep none longer than 400 days.
+func TestKioskSession(t *testing.T) {
+	f := newFixture(t)
+	expires := now.Add(1000 * 24 * time.Hour)
+	wall := create(t, f.tokens, token.Token{Gateway: name(t, "wall"), Rights: token.Read, Expires: expires, Kiosk: true})
+	always := create(t, f.tokens, token.Token{Gateway: name(t, "hall"), Rights: token.Read, Kiosk: true})
+	try(t, f.set.Reload())
+	g := &gate.Gate{Tokens: f.set, Audit: f.log}
+	c, verdict := signIn(g, wall, "https://ward.example")
+	if verdict != gate.Allowed || c == nil || !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode ||
+		c.MaxAge != 400*24*3600 || c.Name != "__Host-pulsegate" {
+		t.Fatalf("sign-in: %v, %+v", verdict, c)
+	}
+	if strings.Contains(wall, c.Value) {
+		t.Error("the cookie has the token")
+	}
+	restarted := &gate.Gate{Tokens: f.set, Audit: f.log}
+	last := expires.Add(-100 * time.Second)
+	for _, tt := range []struct {
+		name   string
+		right  token.Rights
+		at     time.Time
+		header []string
+		want   gate.Verdict
+	}{
+		{"read", token.Read, now, nil, gate.Allowed},
+		{"before the token expires", token.Read, last, nil, gate.Allowed},
+		{"when the token expires", token.Read, expires, nil, gate.NoCredentials},
+		{"write", token.Write, now, nil, gate.NoCredentials},
+		{"admin", token.Admin, now, nil, gate.NoCredentials},
+		{"another site", token.Read, now, []string{"Sec-Fetch-Site", "cross-site"}, gate.NoCredentials},
+		{"as a token", token.Read, now, []string{"Authorization", "Bearer " + c.Value}, gate.BadCredentials},
+	} {
+		if got := use(restarted, c, tt.right, tt.at, tt.header...); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+
+	session := func(c *http.Cookie, at time.Time, header ...string) (renewed []*http.Cookie, ends time.Time, ok bool) {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "http://ward.example/v1/session", nil)
+		r.AddCookie(c)
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		_, ends, ok = restarted.Session(w, r, at)
+		return w.Result().Cookies(), ends, ok
+	}
+	renewed, ends, ok := session(c, last)
+	if !ok || !ends.Equal(expires) || len(renewed) != 1 || renewed[0].Value != c.Value || renewed[0].MaxAge != 100 ||
+		!renewed[0].Secure || renewed[0].Name != c.Name {
+		t.Errorf("the session: %t until %v, cookies %+v", ok, ends, renewed)
+	}
+	if renewed, _, ok := session(c, last, "Sec-Fetch-Site", "cross-site"); ok || len(renewed) != 0 {
+		t.Errorf("for another site: %t, cookies %+v", ok, renewed)
+	}
+	unending, _ := signIn(g, always, "http://ward.example")
+	renewed, ends, ok = session(unending, now.Add(10000*24*time.Hour))
+	if !ok || !ends.IsZero() || len(renewed) != 1 || renewed[0].MaxAge != 400*24*3600 || renewed[0].Secure {
+		t.Errorf("the session of a token that does not expire: %t until %v, cookies %+v", ok, ends, renewed)
+	}
+	plain, _ := signIn(restarted, f.read, "http://ward.example")
+	if renewed, ends, ok := session(plain, now); !ok || !ends.Equal(now.Add(12*time.Hour)) || len(renewed) != 0 {
+		t.Errorf("another session: %t until %v, cookies %+v", ok, ends, renewed)
+	}
+
+	keeper := token.Keeper{Path: f.tokens}
+	_, err := keeper.Revoke(t.Context(), func(other *token.Token) bool { return other.Kiosk })
+	try(t, err, f.set.Reload())
+	if got := use(g, c, token.Read, now); got != gate.NoCredentials {
+		t.Errorf("after the token was revoked: %v", got)
+	}
+}

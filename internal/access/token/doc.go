@@ -32,7 +32,8 @@
 //     it, for writing and for reading;
 //   - optionally subjects: the token then reads only what was measured of these patients, and
 //     has no other right;
-//   - optionally an expiry time and a rate.
+//   - optionally an expiry time and a rate;
+//   - optionally a kiosk, whose sessions in a browser last as long as the token; see [KioskCookie].
 //
 // # The file
 //

@@ -42,6 +42,11 @@ type Token struct {
 	Expires time.Time   // in UTC, whole seconds; the first instant at which it is not valid; zero means never
 	Limit   Limit       // zero means the server's default
 
+	// Kiosk means that people do not sign in again on a screen on a wall: a session that was begun with the token lasts
+	// as long as the token. Its cookie is [KioskCookie]; Session has the digest of the cookie's secret.
+	Kiosk   bool
+	Session Digest
+
 	// Subjects are those that the token is bound to. It then has only the read right, and
 	// reads only their data, and only where that is asked for by subject.
 	Subjects Subjects
@@ -88,6 +93,9 @@ func (t *Token) appendLine(dst []byte) []byte {
 	if t.Subjects != "" {
 		dst = append(append(dst, " subjects="...), t.Subjects...)
 	}
+	if t.Kiosk {
+		dst = hex.AppendEncode(append(dst, " kiosk=sha256:"...), t.Session[:])
+	}
 	return append(dst, '\n')
 }
 
@@ -96,7 +104,7 @@ func (t *Token) appendLine(dst []byte) []byte {
 //
 //	pulsegate-tokens 1
 //	token sha256:DIGEST gateway=NAME rights=LIST created=TIME [expires=TIME] [devices=PREFIX] [rate=N burst=N]
-//	    [subjects=LIST]
+//	    [subjects=LIST] [kiosk=sha256:DIGEST]
 //	end COUNT crc32c:CRC
 //
 // There is one line per token, shown here as two, in order of creation. The words of a line are in the
@@ -205,6 +213,11 @@ func (t *Token) set(key, value string) (err error) {
 		t.Limit.Burst, err = strconv.Atoi(value)
 	case "subjects":
 		t.Subjects = Subjects(value)
+	case "kiosk":
+		digits, ok := strings.CutPrefix(value, "sha256:")
+		if t.Kiosk = ok && parseHex(t.Session[:], digits); !t.Kiosk {
+			err = errors.New("not a digest")
+		}
 	default:
 		return errors.New("it has an unknown key, or is not a list of key=value")
 	}
@@ -233,6 +246,8 @@ func (t *Token) check() error {
 		return errors.New("a token that is bound to subjects has the read right only")
 	case t.Subjects != "" && !t.Devices.IsZero():
 		return errors.New("a token is bound to subjects or limited to devices, not both")
+	case t.Kiosk && (t.Rights != Read || t.Subjects != ""):
+		return errors.New("a token of a kiosk has the read right only, and is not bound to subjects")
 	case !t.Limit.valid():
 		return fmt.Errorf("rate and burst must both be set, rate from 1 to %d and burst from 1 to %d", MaxPerSecond, MaxBurst)
 	}

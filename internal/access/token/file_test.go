@@ -50,6 +50,9 @@ func tokens() *rapid.Generator[[]token.Token] {
 				t.Fatal(err)
 			}
 		}
+		if tok.Rights == token.Read && tok.Subjects == "" && rapid.Bool().Draw(t, "kiosk") {
+			tok.Kiosk, tok.Session = true, sha256.Sum256(tok.Digest[:])
+		}
 		if rapid.Bool().Draw(t, "rate") {
 			tok.Limit.PerSecond = rapid.IntRange(1, token.MaxPerSecond).Draw(t, "rate")
 			tok.Limit.Burst = rapid.IntRange(1, token.MaxBurst).Draw(t, "burst")
@@ -130,6 +133,16 @@ func TestFileForm(t *testing.T) {
 	if _, err := token.Parse([]byte(sealed(minimal))); err != nil {
 		t.Errorf("a line without optional keys: %v", err)
 	}
+	wall := minimal + " kiosk=sha256:" + strings.Repeat("cd", 32)
+	got, err = token.Parse([]byte(sealed(wall)))
+	try(t, err)
+	want = token.Token{
+		Digest: want.Digest, Gateway: name(t, "g"), Rights: token.Read, Created: epoch,
+		Kiosk: true, Session: token.Digest(bytes.Repeat([]byte{0xcd}, 32)),
+	}
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("a kiosk's: got %+v, want %+v", got, want)
+	}
 
 	for _, tt := range []struct{ name, file, reason string }{
 		{"nothing", "", "line 1"},
@@ -163,6 +176,14 @@ func TestFileForm(t *testing.T) {
 		{"a rate with a zero in front", sealed(minimal + " rate=010 burst=1"), "line 2: it is not written as"},
 		{"a huge burst", sealed(minimal + " rate=1 burst=100000001"), "line 2: rate and burst"},
 		{"a rate that does not fit", sealed(minimal + " rate=99999999999999999999 burst=1"), "line 2: the value of rate"},
+		{"a kiosk that writes", sealed(strings.Replace(wall, "=read", "=write,read", 1)), "line 2: a token of a kiosk"},
+		{"a kiosk of subjects", sealed(strings.Replace(wall, " kiosk", " subjects=P-1 kiosk", 1)),
+			"line 2: a token of a kiosk"},
+		{"a kiosk before subjects", sealed(minimal + " kiosk=sha256:" + digest + " subjects=P-1"),
+			"line 2: a token of a kiosk"},
+		{"a kiosk without a digest", sealed(minimal + " kiosk="), "line 2: the value of kiosk"},
+		{"a kiosk of another hash", sealed(minimal + " kiosk=sha512:" + digest), "line 2: the value of kiosk"},
+		{"a short digest of a kiosk", sealed(wall[:len(wall)-1]), "line 2: the value of kiosk"},
 		{"admin and devices", sealed(strings.Replace(line, "write,read", "admin", 1)), "line 2: the admin right"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

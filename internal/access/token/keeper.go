@@ -38,8 +38,8 @@ type Keeper struct {
 }
 
 // Create creates a token, adds it to the file and passes its text to handOut. If handOut
-// fails, Create revokes the token. It stores the text nowhere. It sets t's Digest and
-// Created, and truncates Expires to whole seconds. It creates the file if necessary. ctx
+// fails, Create revokes the token. It stores the text nowhere. It sets t's Digest,
+// Created and, of a kiosk, Session, and truncates Expires to whole seconds. It creates the file if necessary. ctx
 // bounds the wait for a concurrent change of the file.
 //
 // When handOut is called the token is in force: it has been in the token file for so long
@@ -61,6 +61,9 @@ func (k *Keeper) Create(ctx context.Context, t Token, now time.Time, handOut fun
 		for text == "" || hasID(tokens, t.ID()) {
 			text = newText()
 			t.Digest = sha256.Sum256([]byte(text))
+		}
+		if t.Kiosk {
+			t.Session = sha256.Sum256([]byte(kioskSecret(text)))
 		}
 		return append(tokens, t), []Token{t}, nil
 	})

@@ -1,8 +1,10 @@
 package token
 
 import (
+	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -121,6 +123,24 @@ func (s *Set) publish(tokens []Token) Change {
 
 // Len returns the number of tokens, expired ones included.
 func (s *Set) Len() int { return len(*s.current.Load()) }
+
+// LookupKiosk returns the holder of a kiosk's token by the value of [KioskCookie], and when the token expires, which is
+// zero for never. Its errors and timing are those of Lookup, but it allocates.
+func (s *Set) LookupKiosk(cookie string, nowUnixMs int64) (p *Principal, expires time.Time, err error) {
+	text, secret, _ := strings.Cut(cookie, ".")
+	id, err := ParseID(text)
+	if err != nil {
+		return nil, time.Time{}, ErrUnknown
+	}
+	e, digest := (*s.current.Load())[id], sha256.Sum256([]byte(secret))
+	switch {
+	case e == nil || !e.token.Kiosk || subtle.ConstantTimeCompare(e.token.Session[:], digest[:]) != 1:
+		return nil, time.Time{}, ErrUnknown
+	case e.token.Expired(time.UnixMilli(nowUnixMs)):
+		return nil, time.Time{}, ErrExpired
+	}
+	return &e.Principal, e.token.Expires, nil
+}
 
 // Lookup returns the holder of the token with a digest, or [ErrUnknown] or, at nowUnixMs,
 // [ErrExpired]. It neither allocates nor locks.

@@ -64,7 +64,7 @@ func (h *Handler) Mount(read func(template string, h http.Handler),
 // Index serves GET and HEAD of /.
 func (h *Handler) Index(w http.ResponseWriter, r *http.Request) {
 	state := sessionOut
-	switch s := h.sessionState(r); {
+	switch s := h.sessionState(w, r); {
 	case !s.Tokens && !s.Provider:
 		state = sessionOpen
 	case s.SignedIn && s.AllDevices:
@@ -91,20 +91,23 @@ type sessionState struct {
 	SignedIn   bool       `json:"signed_in"`          // always true without tokens
 	AllDevices bool       `json:"all_devices"`        // the session may read all devices
 	Provider   bool       `json:"provider,omitempty"` // people sign in at a provider
-	Expires    *time.Time `json:"expires,omitempty"`  // of the session
+	Expires    *time.Time `json:"expires,omitempty"`  // when the session ends at the latest; nil means never
 }
 
 // Session serves GET and HEAD of /v1/session: whether the sender is signed in.
 func (h *Handler) Session(w http.ResponseWriter, r *http.Request) {
-	query.WriteJSON(w, r, h.sessionState(r))
+	query.WriteJSON(w, r, h.sessionState(w, r))
 }
 
-func (h *Handler) sessionState(r *http.Request) sessionState {
+func (h *Handler) sessionState(w http.ResponseWriter, r *http.Request) sessionState {
 	state := sessionState{Tokens: h.opt.Gate.Tokens != nil, SignedIn: h.opt.Gate.Open(), AllDevices: h.opt.Gate.Open(),
 		Provider: h.opt.Gate.SignIns != nil}
-	if access, expires, ok := h.opt.Gate.Session(r, time.Now()); ok {
-		expires = expires.UTC()
-		state.SignedIn, state.AllDevices, state.Expires = true, access.CoversAll(), &expires
+	if access, expires, ok := h.opt.Gate.Session(w, r, time.Now()); ok {
+		state.SignedIn, state.AllDevices = true, access.CoversAll()
+		if !expires.IsZero() {
+			expires = expires.UTC()
+			state.Expires = &expires
+		}
 	}
 	return state
 }

@@ -114,7 +114,8 @@ func (d *describer) paths() object {
 	}
 	session := d.get(operation{
 		id: "getSession", summary: "Whether a browser is signed in",
-		answers: object{"200": ok("The session.", object{jsonType: ref("schemas", "Session")})},
+		answers: object{"200": ok("The session. That of a kiosk's token gets its cookie again, which lasts longer then.",
+			object{jsonType: ref("schemas", "Session")}, "Set-Cookie")},
 	})
 	session["post"] = d.describe(operation{
 		id: "signIn", summary: "Begin a session with a token that may read",

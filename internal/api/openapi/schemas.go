@@ -193,7 +193,8 @@ func (d *describer) schemas() object {
 		}, "name", "device", "condition", "since"),
 		"Session": closed(object{
 			"tokens": described(flag, "Whether the server has tokens."), "signed_in": flag, "all_devices": flag,
-			"expires": wholeTime, "provider": described(flag, "Whether people sign in at a provider."),
+			"expires":  described(wholeTime, "When the session ends at the latest; absent if it never does, or there is none."),
+			"provider": described(flag, "Whether people sign in at a provider."),
 		}, "tokens", "signed_in", "all_devices"),
 		"Dropped": closed(object{"count": some}, "count"),
 		"Alive":   closed(object{"status": oneOf("ok")}, "status"),

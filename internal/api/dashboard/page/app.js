@@ -1,7 +1,7 @@
 // The page: which view is shown, and whether the reader is signed in. The view and its
 // parameters are in the address after #, which browsers do not send.
 
-import { abandon, el, forgetPatients, loadSigns, request } from "./common.js";
+import { abandon, clockText, dayText, el, forgetPatients, loadSigns, now, parts, request } from "./common.js";
 import { fleet } from "./fleet.js";
 
 const main = document.getElementById("main");
@@ -15,6 +15,8 @@ const views = {
 
 let current = null; // the view that is shown: { name, close(), change(params)? }
 let session = null; // whether somebody is signed in, or need not be, and may read all devices
+let ends = Infinity; // when the session ends at the latest, by the server's clock
+let asksAt = 0; // when to ask for the session again
 let turn = 0; // counts calls of show, of which the last one wins
 
 function place() {
@@ -53,18 +55,30 @@ function leave() {
   abandon();
 }
 
-async function signIn(message) {
+// signIn removes what is shown, and offers to sign in. If a session has ended, a band says since when.
+async function signIn(endedAt) {
   leave();
   forgetPatients(); // the next one to sign in may be somebody else
   const mine = turn;
-  const { choices } = await import("./signin.js");
-  const elements = await choices(message, start);
-  if (mine !== turn) return;
   document.title = "Sign in – Pulsegate";
-  main.replaceChildren(...elements);
+  const ended = endedAt === undefined ? [] : [endedBand(parts(endedAt, "local"))];
+  main.replaceChildren(...ended);
+  let elements;
+  try {
+    const { choices } = await import("./signin.js");
+    elements = await choices("", start);
+  } catch {
+    elements = [el("p", { role: "alert", class: "error" }, "The server cannot be reached."),
+      el("button", { type: "button", onclick: () => location.reload() }, "Try again")];
+  }
+  if (mine !== turn) return;
+  main.replaceChildren(...ended, ...elements);
   main.querySelector("input:not([hidden])")?.focus();
   header();
 }
+
+const endedBand = (p) => el("p", { class: "ended" },
+  el("b", { role: "alert" }, `Your session has ended. No values since ${dayText(p)} ${clockText(p, true)}.`));
 
 function header() {
   who.replaceChildren();
@@ -79,10 +93,32 @@ function header() {
   }, "Sign out"));
 }
 
-// ask asks the server for the session. A server that asks nobody to sign in has none that expires.
+const dayMs = 24 * 3600 * 1000;
+
+// ask asks the server for the session, which renews the cookie of a kiosk, and forgets when to ask again.
 async function ask() {
-  const { signed_in, all_devices, expires } = await request("v1/session");
-  return { open: signed_in && expires === undefined, signed_in, all_devices };
+  asksAt = now() + 60000; // if there is no answer
+  const { tokens, signed_in, all_devices, expires } = await request("v1/session");
+  asksAt = now() + dayMs;
+  ends = expires === undefined ? Infinity : Date.parse(expires);
+  return { open: signed_in && !tokens && expires === undefined, signed_in, all_devices };
+}
+
+// check asks for the session, and ends the view if there is none any more.
+async function check() {
+  const was = session?.signed_in;
+  try {
+    session = await ask();
+  } catch {
+    return; // the view says what it misses, or was left
+  }
+  if (was && !session.signed_in) end(now());
+}
+
+function end(at) {
+  session = { ...session, signed_in: false };
+  document.querySelector("nav").hidden = true;
+  return signIn(at);
 }
 
 async function start() {
@@ -106,15 +142,16 @@ async function start() {
 addEventListener("hashchange", () => {
   if (location.hash !== "#main" && session?.signed_in) show();
 });
-addEventListener("signedout", async () => {
-  try {
-    session = await ask();
-  } catch {
-    return; // the view says what it misses, or was left
-  }
-  if (session.signed_in) return;
-  document.querySelector("nav").hidden = true;
-  signIn("Your session has ended.");
+addEventListener("signedout", check);
+
+// The values go when the session ends, also if the server cannot be asked. Another tab may have begun a new one.
+addEventListener("tick", async () => {
+  if (session === null || session.open || !session.signed_in) return;
+  if (now() >= ends) {
+    await end(ends);
+    const next = await ask().catch(() => null);
+    if (next?.signed_in) start();
+  } else if (now() >= asksAt) check();
 });
 document.querySelector(".skip").addEventListener("click", (e) => {
   e.preventDefault();

@@ -23,7 +23,7 @@ export function choices(message, start) {
     el("form", { class: "signin", method: "post", onsubmit: submit },
       el("input", { type: "text", autocomplete: "username", value: "pulsegate", hidden: true, "aria-hidden": "true", tabindex: "-1" }), // for password managers
       el("label", { for: "token" }, "Token with the right to read"), input,
-      el("p", { id: "token-help", class: "quiet" }, "It is sent to this server once, and the page does not keep it. You stay signed in for 12 hours, or until you sign out or the token is revoked."),
+      el("p", { id: "token-help", class: "quiet" }, "It is sent to this server once, and the page does not keep it. You stay signed in for 12 hours, or until you sign out or the token is revoked; with a token for a wall, as long as it is valid."),
       el("button", {}, "Sign in"), error),
   ];
 }
