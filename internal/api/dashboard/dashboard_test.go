@@ -128,7 +128,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-var module = regexp.MustCompile(`"\./([a-z]+\.js)"`)
+var module = regexp.MustCompile(`"\./([a-z]+(?:\.[a-z]+)?\.js)"`)
 
 // loads returns the files that the page may load, by name.
 func loads(t *testing.T, h http.Handler) map[string]string {

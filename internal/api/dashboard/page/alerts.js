@@ -5,6 +5,9 @@ import { ago, counted, el, grouped, named, now, query, request, timeText } from 
 
 const most = 1000; // that the server lists, and of those that have ended
 
+// keyOf tells alerts apart that may be active at one time.
+export const keyOf = (a) => JSON.stringify([a.name, a.device, a.sign, a.labels]);
+
 export class Alerts {
   rules = 0; // of the server; 0: nothing is shown
   active = []; // the newest first
@@ -56,9 +59,8 @@ export class Alerts {
 
   // take takes an event of the stream.
   take(a) {
-    const key = (b) => JSON.stringify([b.name, b.device, b.sign, b.labels]);
-    const others = this.active.filter((b) => key(b) !== key(a));
-    this.#others = this.#others.filter((b) => key(b) !== key(a));
+    const others = this.active.filter((b) => keyOf(b) !== keyOf(a));
+    this.#others = this.#others.filter((b) => keyOf(b) !== keyOf(a));
     const listed = others.length < this.active.length;
     if (listed || a.ended && this.#total > this.active.length) this.#total--; // it was listed, or not
     if (!a.ended) this.#total++;
@@ -75,7 +77,7 @@ export class Alerts {
   // bands returns the times of alerts about some signs, or about silence, in Unix s.
   bands(signs) {
     return [...this.#ended, ...this.active].filter((a) => a.sign === undefined || signs.includes(a.sign)).map((a) => ({
-      from: Date.parse(a.since) / 1000, to: (a.ended ? Date.parse(a.ended) : now()) / 1000, text: a.name,
+      from: Date.parse(a.since) / 1000, to: (a.ended ? Date.parse(a.ended) : now()) / 1000, text: a.name, key: keyOf(a), goesOn: !a.ended,
     })).sort((a, b) => a.from - b.from);
   }
 

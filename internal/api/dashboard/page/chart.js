@@ -20,6 +20,9 @@ const ready = new Promise((done, failed) => {
   document.head.append(el("link", { rel: "stylesheet", href: at("uPlot.min.css") }), el("script", { src: at("uPlot.iife.min.js"), onload: done, onerror: failed }));
 });
 
+// painted waits until the charts that are drawn now are on the screen.
+export const painted = () => ready.then(() => new Promise((done) => requestAnimationFrame(() => setTimeout(done))));
+
 // withGaps returns columns with an empty point in each gap: where the distance of two points
 // is more than some times the usual one of their sources, and more than leastS. Where the values of another subject or
 // source begin, the line ends, too. index has where each point was, and -1 for the empty ones.
@@ -55,8 +58,8 @@ export function withGaps(xs, columns, times, leastS, worn = [], sources = []) {
 //   title, unit, from, to (Unix s), zone,
 //   xs (Unix s), lines: [{ label, values, min?, max? }] with arrays as long as xs,
 //   paired: whether the two lines are marks of one measurement,
-//   flags and, if there are any, alerts: [{ from, to, text, points? }] in Unix s, with the points that are flagged if not all of
-//   the range are, leastGapS, bucket (text) if lines are means,
+//   flags and, if there are any, alerts: [{ from, to, text, points?, goesOn? }] in Unix s, with the points that are flagged if not all
+//   of the range are, and whether an alert has no end, leastGapS, bucket (text) if lines are means,
 //   worn, if known: [{ subject, from, to }] in Unix s, all spans of the range: by whom the device was worn,
 //   whose: what a subject of worn is, if not one; sources: the device of each point, if known,
 //   zero: whether the axis begins at 0,
@@ -156,7 +159,8 @@ export class Chart {
     const gaps = (this.data.gaps === 0 ? "No gaps" : counted(this.data.gaps, "gap")) + leftOut;
     const flags = s.zero ? "" : s.flags.length === 0 ? ", no flags" : ", " + counted(s.flags.length, "flagged range");
     const alerts = s.alerts?.filter((a) => a.to >= s.from && a.from <= s.to) ?? [];
-    const alerted = alerts.length === 0 ? "" : ", " + counted(alerts.length, "alert") + ": " + alerts.map((a) => a.text).join(", ");
+    const alerted = alerts.length === 0 ? "" : ", " + counted(alerts.length, "alert") + ": "
+      + [...Map.groupBy(alerts, (a) => a.text)].map(([text, of]) => text + (of.length > 1 ? ` (${of.length})` : "")).join(", ");
     const mixed = this.#mixed ? ` Values of ${[...new Set(s.sources)].join(" and ")} in turn, which no line joins.` : "";
     return `${texts.join(". ")}.${mixed} ${gaps}${flags}${alerted}.` + (s.bucket ? ` Each point is the mean of ${s.bucket}; the band is from the lowest to the highest value.` : "");
   }
@@ -287,7 +291,7 @@ export class Chart {
   }
 
   #shade(u) {
-    const { ctx } = u, { top, height } = u.bbox;
+    const { ctx } = u, { left, top, width, height } = u.bbox;
     ctx.save();
     for (const { a, b } of this.#spans(u, this.shown.flags)) {
       ctx.fillStyle = colour("--shade");
@@ -300,6 +304,12 @@ export class Chart {
       ctx.fillRect(a, top, b - a, height);
       ctx.fillStyle = colour("--silent");
       ctx.fillRect(a, top + height - 4 * devicePixelRatio, b - a, 4 * devicePixelRatio);
+    }
+    for (const a of this.shown.alerts ?? []) { // where it begins, and where it ends
+      for (const t of a.goesOn ? [a.from] : [a.from, a.to]) {
+        const x = Math.round(u.valToPos(t, "x", true));
+        if (x >= left && x <= left + width) ctx.fillRect(x - devicePixelRatio, top, 2 * devicePixelRatio, height);
+      }
     }
     ctx.restore();
   }

@@ -5,6 +5,7 @@
 import { Alerts } from "./alerts.js";
 import { Stream, ago, counted, el, flagMark, flagSign, groups, isSilent, named, now, number, notice, patientLink, query, rangesText, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
+import { Past } from "./past.js";
 import { day, hour, iso, maxRaw, meansOf, ranges, rawOf, readRange, stepMs, stepWords } from "./series.js";
 
 const tailMs = 1000; // how often live readings are drawn
@@ -55,7 +56,10 @@ export function device(main, params) {
     go({ from: from + by, to: to + by });
   };
   const button = (text, title, call) => el("button", { type: "button", "aria-label": title, title, onclick: call }, text);
-  const alerts = new Alerts(name, () => { if (data !== null && !closed) show(); });
+  const redraw = () => { if (data !== null && !closed) show(); };
+  const alerts = new Alerts(name, redraw);
+  let active; // a promise of the list of active alerts
+  const past = new Past({ rules: () => active.then(() => alerts.rules), isShown: () => true, textOf: (a) => a.name, onChange: redraw });
   main.append(
     title, state, subject, usual, latest,
     el("div", { class: "bar" },
@@ -63,7 +67,7 @@ export function device(main, params) {
       el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
         button("←", "Earlier", () => move(-0.5)), button("→", "Later", () => move(0.5)), button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2))),
       el("span", { class: "field" }, el("label", { for: "zone" }, "Times"), zones), shown),
-    notice(), alerts.box, status, figures, exports);
+    notice(), alerts.box, past.box, status, figures, exports);
 
   const zoneOf = () => (zone === "local" ? "local" : zone === "device" ? (offset ?? 0) : 0);
 
@@ -116,7 +120,7 @@ export function device(main, params) {
         to = now();
         from = ranges[range][1] === 0 ? await firstTime() : to - ranges[range][1];
       }
-      alerts.load();
+      active = alerts.load();
       const next = await readRange({ ask, limits: () => request("v1/limits"), note, first: zone === "device", tz: bucketZone }, from, to);
       const listed = await request("v1/rejections?" + query({ device: name, limit: 1000 })).catch(() => ({ rejections: [] }));
       next.leftOut = listed.rejections.filter((r) => r.left_out);
@@ -131,6 +135,7 @@ export function device(main, params) {
         status.append("No readings in this range. ", el("button", { type: "button", onclick: () => go({ from, to }) }, `Show the newest, of ${timeText(Date.parse(d.time), zoneOf())}`));
       }
       show();
+      past.load(range ?? `${from} ${to}`, () => [{ device: name, from, to }]);
     } catch (err) {
       if (mine === loading && !closed) status.textContent = err.message;
     }
@@ -139,6 +144,7 @@ export function device(main, params) {
   function clear() {
     data = null;
     stream.close();
+    past.clear();
     for (const c of drawn.values()) c.close();
     drawn = new Map();
     figures.replaceChildren();
@@ -217,7 +223,10 @@ export function device(main, params) {
       const last = data.raw.findLast((r) => r.utc_offset_minutes !== undefined);
       if (last) offset = last.utc_offset_minutes;
     }
-    const z = zoneOf(), spans = worn.filter((w) => w.to > from && w.from < to).map((w) => ({ subject: w.subject || "nobody", from: w.from / 1000, to: w.to / 1000 }));
+    const z = zoneOf();
+    past.show(z);
+    alerts.notice.hidden = past.notice.textContent !== ""; // which says the same, and more
+    const spans = worn.filter((w) => w.to > from && w.from < to).map((w) => ({ subject: w.subject || "nobody", from: w.from / 1000, to: w.to / 1000 }));
     shown.textContent = `${timeText(from, z)} to ${timeText(to, z)}${zone === "utc" ? " UTC" : zone === "device" ? (offset === null ? " UTC: the device sent no local time" : ` UTC${offsetText(offset)}`) : ""}`
       + (data.raw ? `, ${counted(data.total, "reading")}` : `, buckets of ${stepWords(data.step)}`);
     for (const c of charts) {
@@ -228,7 +237,7 @@ export function device(main, params) {
         drawn.delete(c.key);
         continue;
       }
-      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: z, paired: c.paired, leftOut: leftOutOf(c), worn: spans, alerts: alerts.bands(c.signs), onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
+      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: z, paired: c.paired, leftOut: leftOutOf(c), worn: spans, alerts: past.marks(c.signs, alerts.bands(c.signs)), onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
       const chart = drawn.get(c.key);
       if (chart) chart.draw(spec);
       else drawn.set(c.key, new Chart(figures, spec));
@@ -331,6 +340,7 @@ export function device(main, params) {
     close() {
       closed = true;
       stream.close();
+      past.clear();
       clearInterval(timer);
       clearTimeout(drawing);
       theme();

@@ -7,8 +7,10 @@
 // shows nothing until it has read all again, and it hides what it has not been able to compare for some time.
 
 import { Chart, onTheme } from "./chart.js";
-import { SIGNS, Stream, ago, counted, el, flagMark, flagSign, groups, instant, isSilent, now, number, notice, patientOf, query, rangesText, renew, request, since, timeText } from "./common.js";
+import { SIGNS, Stream, ago, counted, el, flagMark, flagSign, groups, instant, isSilent, named, now, number, notice, patientOf, query, rangesText, renew, request, since, timeText } from "./common.js";
+import { Past } from "./past.js";
 import { day, iso, maxRaw, meansOf, ranges, rawOf, readRange, stepWords } from "./series.js";
+import { past as pastText } from "./text.en.js";
 
 const drawMs = 1000; // how often live readings are drawn
 const lookMs = 10000; // how often the view compares its assignments with those of the devices
@@ -54,7 +56,13 @@ export function patient(main, params) {
   const saved = el("span", { role: "status" });
   const title = el("h1", {}, "Patient"); // with the id when the server has allowed it
   const unsure = el("p", { role: "status", class: "error" });
-  const values = [el("div", {}, wears, usual, cards), el("div", {}, figures, el("h2", {}, "Assignments"), el("table", {}, el("thead", {}, el("tr", {}, ["Device", "From", "To"].map((h) => el("th", { scope: "col" }, h)))), rows))];
+  const labels = new Map(); // of devices
+  const past = new Past({
+    rules: async () => (await request("v1/alerts?" + query({ device: assigned[0]?.device, limit: 1 }))).rules,
+    isShown: (a) => a.subject === id && assigned.some((w) => w.device === a.device && w.from <= a.from && a.to <= w.to),
+    textOf: (a) => pastText.ofDevice(a.name, a.label ?? a.device), onChange: () => { if (data !== null && !closed) show(); },
+  });
+  const values = [el("div", {}, wears, usual, cards), el("div", {}, past.box, figures, el("h2", {}, "Assignments"), el("table", {}, el("thead", {}, el("tr", {}, ["Device", "From", "To"].map((h) => el("th", { scope: "col" }, h)))), rows))];
   main.append(title, unsure, values[0],
     el("div", { class: "bar" },
       el("div", { class: "counts", role: "group", "aria-label": "Range" }, buttons),
@@ -128,6 +136,8 @@ export function patient(main, params) {
       sayEmpty();
       show();
       drawTail();
+      past.load(range ?? `${from} ${to}`, () => wornIn(from, to));
+      if (labels.size === 0) look();
     } catch (err) {
       if (mine !== loading || closed) return;
       reading = false;
@@ -145,8 +155,14 @@ export function patient(main, params) {
   const sayEmpty = () => { status.textContent = data.total > 0 ? "" : assigned.length === 0 ? "No device was ever assigned to this patient." : "No readings in this range."; };
   const spansText = (spans) => spans.map((a) => `${a.device} ${a.from} ${a.to}`).sort().join("\n");
 
+  // wornIn returns for each device the part of a range from its first assignment there on, the last ones first. It is not only to the
+  // last one's end, because values of it may have arrived later.
+  const wornIn = (a, b) => [...Map.groupBy(assigned.filter((w) => w.from < b && w.to > a).sort((x, y) => y.from - x.from), (w) => w.device)].map(([device, of]) => (
+    { device, from: Math.max(a, of.at(-1).from), to: b }));
+
   function clearRange() {
     data = null;
+    past.clear();
     for (const c of drawn.values()) c.close();
     drawn = new Map();
     figures.replaceChildren();
@@ -170,7 +186,7 @@ export function patient(main, params) {
     for (const e of values) e.style.visibility = hide ? "hidden" : "";
   }
 
-  const link = (device) => el("a", { href: "#device?" + query({ device }) }, device);
+  const link = (device) => el("a", { href: "#device?" + query({ device }) }, named(device, labels.get(device)));
 
   // showLatest shows the newest values, each with its device, and what the patient wears. What is flagged and not old is first.
   function showLatest() {
@@ -206,6 +222,7 @@ export function patient(main, params) {
   const usualOf = (s) => own[s]?.usual ?? data.limits.signs[s].usual;
 
   function show() {
+    past.show("local");
     shown.textContent = `${timeText(from, "local")} to ${timeText(to, "local")}` + (data.raw ? `, ${counted(data.total, "reading")}` : `, buckets of ${stepWords(data.step)}`);
     const together = (a, b, device) => assigned.some((w) => w.device === device && w.from <= a * 1000 && b * 1000 < w.to);
     for (const c of charts) {
@@ -216,7 +233,7 @@ export function patient(main, params) {
         drawn.delete(c.key);
         continue;
       }
-      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: "local", paired: c.paired, leftOut: 0, worn: data.raw ? runsOf(c) : [], whose: "Device", alerts: [], onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
+      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: "local", paired: c.paired, leftOut: 0, worn: data.raw ? runsOf(c) : [], whose: "Device", alerts: past.marks(c.signs), onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
       const chart = drawn.get(c.key);
       if (chart) chart.draw(spec);
       else drawn.set(c.key, new Chart(figures, spec));
@@ -319,6 +336,7 @@ export function patient(main, params) {
     try {
       const d = await request("v1/devices/" + encodeURIComponent(device), { signal: AbortSignal.timeout(lookMs) });
       bare.delete(device);
+      labels.set(device, d.label);
       return { found: spansText((d.assignments ?? []).filter((a) => a.subject === id).map((a) => ({ device, from: Date.parse(a.from), to: a.to ? Date.parse(a.to) : Infinity }))), newest: d.latest };
     } catch (err) {
       const same = { found: spansText(assigned.filter((a) => a.device === device)), newest: {} };
@@ -358,6 +376,7 @@ export function patient(main, params) {
     close() {
       closed = true;
       saving.abort();
+      past.clear();
       stream.close();
       clearInterval(timer);
       clearTimeout(drawing);
