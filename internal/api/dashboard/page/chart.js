@@ -97,11 +97,12 @@ export class Chart {
     this.redraw();
   }
 
-  redraw() {
+  // redraw draws again, in the colours and with the width of now. On paper, the height is another.
+  redraw(height) {
     if (!this.figure.isConnected) return;
     const width = this.box.clientWidth;
     this.#plot?.destroy();
-    this.#plot = new uPlot(this.#options(width), [this.data.xs, ...this.data.columns], this.box);
+    this.#plot = new uPlot(this.#options(width, height), [this.data.xs, ...this.data.columns], this.box);
     this.box.setAttribute("aria-valuemax", String(Math.max(0, this.data.xs.length - 1)));
     if (this.#observer === null) {
       this.#observer = new ResizeObserver(() => {
@@ -225,7 +226,7 @@ export class Chart {
     this.box.setAttribute("aria-valuetext", text || "no point chosen");
   }
 
-  #options(width) {
+  #options(width, height = Math.max(140, Math.min(260, Math.round(width / 3.6)))) {
     const s = this.shown, zone = s.zone, columns = this.data.columns;
     const ink = colour("--ink"), grid = colour("--grid"), lines = [colour("--line-1"), colour("--line-2")], fills = [colour("--fill-1"), colour("--fill-2")];
     const isolated = [];
@@ -245,7 +246,7 @@ export class Chart {
       else series.push({ stroke: lines[k], width: 1.5, dash, points: { size: 4, fill: lines[k], filter } });
     });
     return {
-      width, height: Math.max(140, Math.min(260, Math.round(width / 3.6))), padding: [8, 26, 0, 0],
+      width, height, padding: [8, 26, 0, 0],
       tzDate: (ts) => (zone === "local" ? new Date(ts * 1000) : uPlot.tzDate(new Date(ts * 1000 + zone * 60000), "Etc/UTC")),
       legend: { show: false },
       series, bands,

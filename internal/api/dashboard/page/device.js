@@ -6,7 +6,9 @@ import { Alerts } from "./alerts.js";
 import { Stream, ago, counted, el, flagMark, flagSign, groups, isSilent, named, now, number, notice, patientLink, query, rangesText, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
 import { Past } from "./past.js";
+import { Measured, Sheet, printButton, spanText } from "./print.js";
 import { day, hour, iso, maxRaw, meansOf, ranges, rawOf, readRange, stepMs, stepWords } from "./series.js";
+import { print as printText } from "./text.en.js";
 
 const tailMs = 1000; // how often live readings are drawn
 const checkMs = 5000; // how often the page looks whether the device still exists, and who wears it
@@ -60,14 +62,24 @@ export function device(main, params) {
   const alerts = new Alerts(name, redraw);
   let active; // a promise of the list of active alerts
   const past = new Past({ rules: () => active.then(() => alerts.rules), isShown: () => true, textOf: (a) => a.name, onChange: redraw });
+  const measured = new Measured((params) => fetch(path + "/readings?" + query({ from: iso(from), to: iso(to), ...params })), "subject");
+  const sheet = new Sheet({ about: () => printText.device(name, label, spanText(from, to, zoneOf())), charts: () => drawn.values(), figures, rest: measured.box, before: () => measured.fill() });
+  let label;
+  const prepare = async () => {
+    const mine = loading;
+    await measured.load();
+    if (mine === loading) return;
+    measured.clear();
+    throw new Error(printText.changed);
+  };
   main.append(
-    title, state, subject, usual, latest,
+    title, sheet.head, state, subject, usual, latest,
     el("div", { class: "bar" },
       el("div", { class: "counts", role: "group", "aria-label": "Range" }, rangeButtons),
       el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
         button("←", "Earlier", () => move(-0.5)), button("→", "Later", () => move(0.5)), button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2))),
-      el("span", { class: "field" }, el("label", { for: "zone" }, "Times"), zones), shown),
-    notice(), alerts.box, past.box, status, figures, exports);
+      el("span", { class: "field" }, el("label", { for: "zone" }, "Times"), zones), printButton(prepare), shown),
+    notice(), alerts.box, past.box, status, figures, exports, measured.box);
 
   const zoneOf = () => (zone === "local" ? "local" : zone === "device" ? (offset ?? 0) : 0);
 
@@ -145,6 +157,7 @@ export function device(main, params) {
     data = null;
     stream.close();
     past.clear();
+    measured.clear();
     for (const c of drawn.values()) c.close();
     drawn = new Map();
     figures.replaceChildren();
@@ -190,7 +203,8 @@ export function device(main, params) {
   // showLatest shows the subject, and the latest values of the present assignment only.
   function showLatest(d) {
     newest = Date.parse(d.time);
-    title.replaceChildren(...named(name, d.label), ...(d.group ? [" ", el("span", { class: "name" }, d.group)] : []));
+    label = d.label;
+    title.replaceChildren(...named(name, label), ...(d.group ? [" ", el("span", { class: "name" }, d.group)] : []));
     showState();
     const items = [];
     worn = spansOf(d);
@@ -242,6 +256,7 @@ export function device(main, params) {
       if (chart) chart.draw(spec);
       else drawn.set(c.key, new Chart(figures, spec));
     }
+    measured.show(charts.filter((c) => c.paired && drawn.has(c.key)), `${from} ${to}`, data.raw, z);
     const span = { from: iso(from), to: iso(to) };
     exports.replaceChildren("This range as ", ...["csv", "ndjson", "parquet"].flatMap((f, i) => [i ? ", " : "", el("a", { href: path + "/readings?" + query({ ...span, format: f }), download: `${name}.${f}` }, { csv: "CSV", ndjson: "NDJSON", parquet: "Parquet" }[f])]));
     follow();
@@ -341,6 +356,7 @@ export function device(main, params) {
       closed = true;
       stream.close();
       past.clear();
+      sheet.close();
       clearInterval(timer);
       clearTimeout(drawing);
       theme();

@@ -246,6 +246,24 @@ export function fleet(main, params) {
     else worst.replaceChildren("Worst: ", link, " – ", ...texts.flatMap((t, i) => [i ? " " : "", t].flat()));
   }
 
+  // On paper, the table has all columns.
+  let sheet = null, onScreenColumns;
+  function toPaper(all) {
+    [onScreenColumns, columns] = [columns, all];
+    showHead();
+    for (const row of rows.values()) {
+      fill(row);
+      draw(row);
+    }
+  }
+  async function makeSheet() {
+    const [{ Sheet }, { print }] = await Promise.all([import("./print.js"), import("./text.en.js")]);
+    if (closed || sheet !== null) return;
+    const about = () => print.fleet([state && states[state][0], group, match].filter(Boolean).join(", "), where.textContent);
+    sheet = new Sheet({ about, before: () => toPaper(every), after: () => toPaper(onScreenColumns) });
+    table.before(sheet.head);
+  }
+
   const visible = () => {
     if (document.hidden) stream.close();
     else load().then(follow);
@@ -260,10 +278,11 @@ export function fleet(main, params) {
   };
   addEventListener("tick", tick);
   timer = setInterval(() => { if (!document.hidden) load(); }, refreshMs);
-  load();
+  load().then(makeSheet).catch(() => {}); // without it, the view is printed as it is
   return {
     close() {
       closed = true;
+      sheet?.close();
       stream.close();
       observer.disconnect();
       clearInterval(timer);

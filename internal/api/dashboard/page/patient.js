@@ -9,8 +9,9 @@
 import { Chart, onTheme } from "./chart.js";
 import { SIGNS, Stream, ago, counted, el, flagMark, flagSign, groups, instant, isSilent, named, now, number, notice, patientOf, query, rangesText, renew, request, since, timeText } from "./common.js";
 import { Past } from "./past.js";
+import { Measured, Sheet, printButton, spanText } from "./print.js";
 import { day, iso, maxRaw, meansOf, ranges, rawOf, readRange, stepWords } from "./series.js";
-import { past as pastText } from "./text.en.js";
+import { past as pastText, print as printText } from "./text.en.js";
 
 const drawMs = 1000; // how often live readings are drawn
 const lookMs = 10000; // how often the view compares its assignments with those of the devices
@@ -62,12 +63,21 @@ export function patient(main, params) {
     isShown: (a) => a.subject === id && assigned.some((w) => w.device === a.device && w.from <= a.from && a.to <= w.to),
     textOf: (a) => pastText.ofDevice(a.name, a.label ?? a.device), onChange: () => { if (data !== null && !closed) show(); },
   });
-  const values = [el("div", {}, wears, usual, cards), el("div", {}, past.box, figures, el("h2", {}, "Assignments"), el("table", {}, el("thead", {}, el("tr", {}, ["Device", "From", "To"].map((h) => el("th", { scope: "col" }, h)))), rows))];
-  main.append(title, unsure, values[0],
+  const measured = new Measured((params) => asked({ from: iso(from), to: iso(to), ...params }), "device");
+  const sheet = new Sheet({ about: () => (loaded ? printText.patient(id, spanText(from, to, "local")) : ""), charts: () => drawn.values(), figures, rest: measured.box, before: () => measured.fill() });
+  const prepare = async () => {
+    const mine = loading, spans = spansText(assigned);
+    await measured.load();
+    if (mine === loading && data !== null && spans === spansText(assigned)) return;
+    measured.clear();
+    throw new Error(printText.changed);
+  };
+  const values = [el("div", {}, wears, usual, cards), el("div", {}, past.box, figures, el("h2", {}, "Assignments"), el("table", {}, el("thead", {}, el("tr", {}, ["Device", "From", "To"].map((h) => el("th", { scope: "col" }, h)))), rows), measured.box)];
+  main.append(title, sheet.head, unsure, values[0],
     el("div", { class: "bar" },
       el("div", { class: "counts", role: "group", "aria-label": "Range" }, buttons),
       el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
-        button("←", "Earlier", () => move(-0.5)), button("→", "Later", () => move(0.5)), button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2))), shown),
+        button("←", "Earlier", () => move(-0.5)), button("→", "Later", () => move(0.5)), button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2))), printButton(prepare), shown),
     notice(), missing, status, values[1],
     el("p", { class: "exports" }, "This range as ", ["csv", "ndjson", "parquet"].flatMap((f) => [el("button", { type: "button", "data-format": f, onclick: () => save(f) }, { csv: "CSV", ndjson: "NDJSON", parquet: "Parquet" }[f]), " "]), saved));
 
@@ -76,7 +86,7 @@ export function patient(main, params) {
     if (!loaded) return;
     saved.textContent = "Reading…";
     try {
-      const answer = await fetch("v1/subjects/readings?" + query({ from: iso(from), to: iso(to), format }), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ subject: id }), signal: saving.signal });
+      const answer = await asked({ from: iso(from), to: iso(to), format });
       if (!answer.ok) throw new Error((await answer.json().catch(() => null))?.detail ?? `The server answered ${answer.status}.`);
       const blob = await answer.blob();
       if (closed) return;
@@ -89,6 +99,7 @@ export function patient(main, params) {
     }
   }
   const saving = new AbortController();
+  const asked = (params) => fetch("v1/subjects/readings?" + query(params), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ subject: id }), signal: saving.signal });
 
   // go puts another range into the address.
   function go(p) {
@@ -163,6 +174,7 @@ export function patient(main, params) {
   function clearRange() {
     data = null;
     past.clear();
+    measured.clear();
     for (const c of drawn.values()) c.close();
     drawn = new Map();
     figures.replaceChildren();
@@ -238,6 +250,7 @@ export function patient(main, params) {
       if (chart) chart.draw(spec);
       else drawn.set(c.key, new Chart(figures, spec));
     }
+    measured.show(charts.filter((c) => c.paired && drawn.has(c.key)), `${from} ${to}`, data.raw, "local");
   }
 
   const isOf = (r) => r.subject === id && assigned.some((a) => a.device === r.device && a.from <= Date.parse(r.time) && Date.parse(r.time) < a.to);
@@ -377,6 +390,7 @@ export function patient(main, params) {
       closed = true;
       saving.abort();
       past.clear();
+      sheet.close();
       stream.close();
       clearInterval(timer);
       clearTimeout(drawing);

@@ -17,3 +17,24 @@ export const past = {
   goesOn: (time) => `active at ${time}`,
   ofDevice: (alert, device) => `${alert} (${device})`,
 };
+
+// What is printed.
+export const print = {
+  button: "Print",
+  preparing: "Reading…",
+  printed: (time) => `Printed ${time}`,
+  span: (from, to, zone) => `${from} to ${to} (${zone})`,
+  offset: (minutes) => (minutes === 0 ? "UTC" : `UTC ${minutes < 0 ? "−" : "+"}${Math.abs(minutes)} min`),
+  heads: ["Time", "Value", "Flags"],
+  whose: { device: "Device", subject: "Subject" },
+  nobody: "nobody",
+  first: (count) => `The first ${count}.`,
+  unread: (signs) => `The charts show means. Single measurements of ${signs} are only on sheets that the button “Print” has prepared.`,
+  failed: (status) => `The server answered ${status}.`,
+  tooMuch: "The range has too many readings to print each measurement. Choose a shorter one.",
+  incomplete: "The answer is incomplete.",
+  changed: "The view has changed. Print it again.",
+  patient: (id, span) => `Patient ${id}, ${span}`,
+  device: (name, label, span) => `Device ${name}${label ? ` (${label})` : ""}, ${span}`,
+  fleet: (selection, where) => `Fleet${selection ? `: ${selection}` : ""}${where ? `, devices ${where}` : ""}`,
+};
