@@ -63,7 +63,8 @@ func TestBoundTokenEverywhere(t *testing.T) {
 				tested++
 				status, text := ask(method, strings.NewReplacer("{device}", "ppg-1", "{name}", "sim").Replace(path), bound, body)
 				if strings.HasPrefix(path, "/v1/subjects") { // which is for subjects
-					own, text := ask(method, strings.Replace(path, "gates", "gates?step=1h", 1), bound, `{"subject":"P-1"}`)
+					needed := strings.NewReplacer("gates", "gates?step=1h", "alerts", "alerts?from=-1h")
+					own, text := ask(method, needed.Replace(path), bound, `{"subject":"P-1"}`)
 					if own != http.StatusOK {
 						t.Errorf("%s %s of its subject: %d %s", method, path, own, text)
 					}

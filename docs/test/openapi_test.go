@@ -294,7 +294,7 @@ func driveOpen(t *testing.T, seen *seen) {
 	driveAlerts(t, seen)
 	c.want(400, "POST", "/v1/changes", `{"subject":1}`)
 	const ofSubject = `{"subject":"P-17"}`
-	for _, rest := range []string{"readings?limit=1", "aggregates?step=1h", "latest"} {
+	for _, rest := range []string{"readings?limit=1", "aggregates?step=1h", "latest", "alerts?from=-1h"} {
 		path := "/v1/subjects/" + rest
 		c.want(200, "POST", path, ofSubject)
 		c.want(400, "POST", path, `{"subject":1}`)
@@ -302,7 +302,7 @@ func driveOpen(t *testing.T, seen *seen) {
 		if status, text := c.sendLax("POST", "/v1/subjects/"+name+"?nonsense=1", ofSubject); status != 400 {
 			t.Errorf("an unknown parameter: %d %s", status, text)
 		}
-		if rest == "latest" {
+		if name == "latest" || name == "alerts" {
 			continue
 		}
 		c.want(200, "POST", path+"&format=ndjson", ofSubject)
@@ -400,6 +400,10 @@ func driveAlerts(t *testing.T, seen *seen) {
 		if !strings.Contains(text, part) {
 			t.Errorf("%s is not in %s", part, text)
 		}
+	}
+	text = c.want(200, "POST", "/v1/subjects/alerts?from=-1h&to=now&tz=Europe/Berlin&limit=10", `{"subject":"P-2"}`)
+	if !strings.Contains(text, `"subject":"P-2","since"`) || strings.Contains(text, "P-1") {
+		t.Errorf("the alerts of one subject are %s", text)
 	}
 }
 
@@ -517,7 +521,8 @@ func (c client) fillReads() {
 	}
 	done := make(chan bool)
 	targets := []string{"/v1/subjects/readings", "/v1/subjects/aggregates?step=1h", "/v1/subjects/latest",
-		"/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/alerts?device=long&from=-1d", "/v1/devices", "/v1/devices/long",
+		"/v1/subjects/alerts?from=-1h", "/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/alerts?device=long&from=-1d",
+		"/v1/devices", "/v1/devices/long",
 		"/v1/devices/long/readings", "/v1/devices/long/aggregates?step=1h"}
 	for _, target := range targets {
 		go func() {
@@ -584,7 +589,7 @@ func driveTokens(t *testing.T, seen *seen) {
 			as(reader).want(200, method, path+map[bool]string{true: "?step=1h"}[strings.HasSuffix(path, "aggregates")], "")
 		}
 	})
-	for _, path := range []string{"readings", "aggregates?step=1h", "latest"} {
+	for _, path := range []string{"readings", "aggregates?step=1h", "latest", "alerts?from=-1h"} {
 		as(reader).want(403, "POST", "/v1/subjects/"+path, `{"subject":"P-17"}`)
 	}
 	as(reader).want(403, "GET", "/v1/live?device=other", "")

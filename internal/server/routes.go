@@ -24,7 +24,7 @@ const readingsTemplate = "/v1/readings"
 // counted by the template of their route; those for other hosts count as unmatched.
 func (s *server) routes(
 	reads *query.Handler, subjects *query.Subjects, records *fhir.Handler, lines *influx.Handler,
-	rejected, alerts, description http.Handler,
+	alerts *alert.Handler, rejected, description http.Handler,
 ) http.Handler {
 	requests, state, problems := s.requests, s.health, s.problems
 	// The middleware around it reads the template from the request.
@@ -73,6 +73,7 @@ func (s *server) routes(
 		ask = func(template string, h http.Handler) { post(template, sameSiteOnly(h, untrusted)) }
 	}
 	subjects.Mount(ask)
+	ask(alert.SubjectPath, alerts.OfSubject(subjects))
 	if changes := noGuests(s.streams(s.feed), full); s.parsed.origins == nil {
 		read(query.ChangesPath, changes)
 		ask(query.ChangesPath, changes)

@@ -316,7 +316,7 @@ func (s *server) servePublic() (err error) {
 		Tokens:     !s.access.gate.Open(),
 	})
 	handler := s.routes(reads, query.NewSubjects(reads, s.store), records, lines,
-		rejections.NewHandler(s.rejections, shared), alert.NewHandler(s.alerts.engine, shared, &s.parsed.limits), description)
+		alert.NewHandler(s.alerts.engine, shared, &s.parsed.limits), rejections.NewHandler(s.rejections, shared), description)
 	return s.listeners.servePublic(forwarded(&s.holders, handler), s.core, s.hosts, posts)
 }
 

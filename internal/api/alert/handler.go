@@ -44,6 +44,12 @@ func (h *Handler) nowUnixMs() int64 {
 	return h.engine.opt.nowUnixMs()
 }
 
+func (h *Handler) newList() query.List {
+	return query.List{
+		DefaultLimit: DefaultLimit, MaxLimit: MaxLimit, Times: &query.Times{NowUnixMs: h.nowUnixMs(), Limits: h.limits},
+	}
+}
+
 // An answer is the body of an answer.
 type answer struct {
 	Notice string   `json:"notice"`
@@ -100,9 +106,7 @@ type listed struct {
 // With from (inclusive), to (exclusive, default now) or tz (zone of dates), it serves the alerts of one device that
 // were active in that range: see [Replay].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	list := query.List{
-		DefaultLimit: DefaultLimit, MaxLimit: MaxLimit, Times: &query.Times{NowUnixMs: h.nowUnixMs(), Limits: h.limits},
-	}
+	list := h.newList()
 	leave, ok := h.opt.AdmitList(w, r, &list)
 	if !ok {
 		return

@@ -15,7 +15,13 @@ type part struct {
 	// ResolvedUnixMs is not after the end of the span, if that had come when the replay ended. FiredUnixMs is 0 if the
 	// part had ended before the alert was reported.
 	Episode
+	device  vitals.Name
 	subject storage.Subject
+}
+
+// newestPart orders parts, the newest first.
+func newestPart(a, b part) int {
+	return cmp.Or(cmp.Compare(b.SinceUnixMs, a.SinceUnixMs), cmp.Compare(a.Rule.Name, b.Rule.Name))
 }
 
 // parts divides the episodes where assignments of the device begin and end; all are these. An alert about values has
@@ -27,15 +33,15 @@ func (p *Replayed) parts(ctx context.Context, all []storage.Assignment, fromUnix
 		next := p.evidence(e)
 		for at, more := e.SinceUnixMs, true; more && err == nil; err = interrupted(ctx) {
 			span := storage.SpanAt(all, at)
-			if some := e.within(&span, p.untilUnixMs); some.ResolvedUnixMs == 0 || some.ResolvedUnixMs >= fromUnixMs {
+			some := e.within(&span, p.untilUnixMs)
+			some.device = p.history.summary.Name
+			if some.ResolvedUnixMs == 0 || some.ResolvedUnixMs >= fromUnixMs {
 				parts = append(parts, some)
 			}
 			at, more = next(span.ToUnixMs)
 		}
 	}
-	slices.SortStableFunc(parts, func(a, b part) int {
-		return cmp.Or(cmp.Compare(b.SinceUnixMs, a.SinceUnixMs), cmp.Compare(a.Rule.Name, b.Rule.Name))
-	})
+	slices.SortStableFunc(parts, newestPart)
 	return parts, err
 }
 
@@ -50,7 +56,7 @@ func (p *part) listed(device vitals.Name, place roster.Device) listed {
 
 // within returns the part of an episode in a span. untilUnixMs is when the replay ended.
 func (e *Episode) within(span *storage.Assignment, untilUnixMs int64) part {
-	p := part{*e, span.Subject}
+	p := part{Episode: *e, subject: span.Subject}
 	if p.ResolvedUnixMs == 0 && span.ToUnixMs <= untilUnixMs || span.ToUnixMs < p.ResolvedUnixMs {
 		p.ResolvedUnixMs = span.ToUnixMs
 	}

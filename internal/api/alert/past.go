@@ -12,6 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Bounds of the alerts of a range.
@@ -38,7 +39,15 @@ func (h *Handler) listPast(w http.ResponseWriter, r *http.Request, list *query.L
 	}
 	defer leave()
 	body := answer{Notice: PastNotice, Ready: true, Alerts: []listed{}}
-	parts, err := h.past(r.Context(), list, &body)
+	parts, err := []part(nil), h.clamp(list, &body)
+	if err == nil && len(list.Devices) != 1 {
+		err = &query.ParamError{Name: "device", Reason: "with from and to, give one device"}
+	}
+	if err == nil {
+		parts, err = h.past(r.Context(), list, &body, func(ctx context.Context, p *Replay) ([]part, error) {
+			return p.partsOf(ctx, &h.opt, list.Devices[0])
+		})
+	}
 	if err == nil {
 		device := list.Devices[0]
 		for _, p := range parts[:min(len(parts), list.Limit)] {
@@ -68,33 +77,35 @@ func (h *Handler) mayHave(r *http.Request, list *query.List, n int) error {
 	return h.opt.Record(r, &access, gate.Export{Device: device}, list.FromUnixMs, list.ToUnixMs)
 }
 
-// past returns the parts of alerts that a list asks for, the newest first, and sets the rules and times of the answer.
-func (h *Handler) past(ctx context.Context, list *query.List, body *answer) (parts []part, err error) {
+// clamp ends the range of a list now, checks it, and sets the times of the answer.
+func (h *Handler) clamp(list *query.List, body *answer) error {
 	until := min(list.ToUnixMs, h.nowUnixMs())
 	list.FromUnixMs, list.ToUnixMs = min(list.FromUnixMs, until), until
 	switch {
-	case len(list.Devices) != 1:
-		return nil, &query.ParamError{Name: "device", Reason: "with from and to, give one device"}
 	case list.FromUnixMs == 0:
-		return nil, &query.ParamError{Name: "from", Reason: "missing, or 1970"}
+		return &query.ParamError{Name: "from", Reason: "missing, or 1970"}
 	case until-list.FromUnixMs > MaxRange.Milliseconds():
 		reason := fmt.Sprintf("more than %d days before to, or before now", MaxRange/(24*time.Hour))
-		return nil, &query.ParamError{Name: "from", Reason: reason}
+		return &query.ParamError{Name: "from", Reason: reason}
 	}
 	body.From, body.To = utc(list.FromUnixMs), utc(until)
+	return nil
+}
+
+// past returns the parts of alerts in the range of a list that find finds, and sets the number of rules of the answer.
+func (h *Handler) past(ctx context.Context, list *query.List, body *answer,
+	find func(context.Context, *Replay) ([]part, error)) (parts []part, err error) {
 	if h.engine == nil {
 		return nil, nil
 	}
 	p := Replay{
-		Rules: rulesOf(h.engine), FromUnixMs: list.FromUnixMs, UntilUnixMs: until,
+		Rules: rulesOf(h.engine), FromUnixMs: list.FromUnixMs, UntilUnixMs: list.ToUnixMs,
 		MostReadings: h.readings, MostAlerts: MaxPast, Read: ReadFrom(h.engine.reader.Scan),
 	}
-	if body.Rules = len(p.Rules); newRuns(p.Rules, &list.Devices[0]) == nil {
-		return nil, nil
-	}
+	body.Rules = len(p.Rules)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), MaxReplayTime)
 	defer cancel()
-	parts, err = p.partsOf(ctx, &h.opt, list)
+	parts, err = find(ctx, &p)
 	before := settings.FormatDuration(Memory(p.Rules))
 	switch {
 	case errors.Is(err, ErrTooMany):
@@ -111,15 +122,18 @@ func (h *Handler) past(ctx context.Context, list *query.List, body *answer) (par
 	return parts, err
 }
 
-// partsOf returns the parts of alerts of the device in a list, the newest first.
-func (p *Replay) partsOf(ctx context.Context, service *query.Service, list *query.List) (parts []part, err error) {
-	found, err := p.Of(ctx, list.Devices[0])
+// partsOf returns the parts of alerts of a device, the newest first.
+func (p *Replay) partsOf(ctx context.Context, service *query.Service, device vitals.Name) (parts []part, err error) {
+	if newRuns(p.Rules, &device) == nil {
+		return nil, nil
+	}
+	found, err := p.Of(ctx, device)
 	if err != nil {
 		return nil, err
 	}
 	var all []storage.Assignment
 	if service.Subjects != nil {
-		if all, err = service.Subjects.DeviceAssignments(ctx, list.Devices[0]); err != nil {
+		if all, err = service.Subjects.DeviceAssignments(ctx, device); err != nil {
 			return nil, err
 		}
 	}

@@ -112,6 +112,12 @@ func (d *describer) paths() object {
 		return d.get(operation{id: id, summary: summary,
 			answers: object{"200": ok("It runs.", object{jsonType: ref("schemas", "Alive")})}})
 	}
+	ofAlerts := []object{
+		inQuery("from", "Begin of the range, inclusive: "+times, timeParam),
+		inQuery("to", "End of the range, exclusive: as from. Default: now.", timeParam),
+		tz(" in which dates in from and to begin."),
+		limit("alerts", alert.DefaultLimit, alert.MaxLimit),
+	}
 	session := d.get(operation{
 		id: "getSession", summary: "Whether a browser is signed in",
 		answers: object{"200": ok("The session. That of a kiosk's token gets its cookie again, which lasts longer then.",
@@ -251,14 +257,10 @@ func (d *describer) paths() object {
 				number(int(alert.MaxReplayTime/time.Second)) + " s; " + number(alert.MaxReplays) +
 				" ranges are evaluated at a time, " +
 				"one of them for one token or address, and others get 503 after 1 s. " + alert.Notice,
-			params: []object{
+			params: slices.Concat([]object{
 				inQuery("device", "Only alerts of this device; may be repeated, but not with from, to or tz, which need one.",
 					listed),
-				inQuery("from", "Begin of the range, inclusive: "+times, timeParam),
-				inQuery("to", "End of the range, exclusive: as from. Default: now.", timeParam),
-				tz(" in which dates in from and to begin."),
-				limit("alerts", alert.DefaultLimit, alert.MaxLimit),
-			},
+			}, ofAlerts),
 			answers:  object{"200": ok("The alerts, the newest first.", object{jsonType: ref("schemas", "Alerts")})},
 			problems: reading,
 		}),
@@ -332,6 +334,7 @@ func (d *describer) paths() object {
 		query.SubjectsPath + "/readings":   d.readingsOfSubject(pageOfSubject, ofReadings(all[:query.SubjectFormats])),
 		query.SubjectsPath + "/aggregates": d.aggregatesOfSubject(pageOfSubject, ofAggregates),
 		query.SubjectsPath + "/latest":     d.latestOfSubject(ofSubject),
+		alert.SubjectPath:                  d.alertsOfSubject(ofSubject, ofAlerts),
 		Path: d.get(operation{
 			id: "getDescription", summary: "This document",
 			params: []object{inHeader("If-None-Match", "ETag of a copy of this document.", object{"type": "string"})},

@@ -3,6 +3,7 @@ package openapi
 import (
 	"maps"
 
+	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/reply"
 )
@@ -53,6 +54,17 @@ func (d *describer) latestOfSubject(problems []*reply.Problem) object {
 		problems:    problems,
 		description: "The newest values that were measured while their device was assigned to the subject.",
 		answers:     object{"200": ok("The latest values.", object{jsonType: ref("schemas", "SubjectLatest")})},
+	}, false)
+}
+
+func (d *describer) alertsOfSubject(problems []*reply.Problem, params []object) object {
+	return d.ofSubject(operation{
+		id: "listAlertsOfSubject", summary: "The alerts of a subject in a range, of all devices",
+		params: params, problems: problems,
+		description: "The parts of alerts that lie in the time in which their device was assigned to the subject. " +
+			"In all other respects it is as the alerts of a device in a range; from is needed. The bounds on time and on " +
+			"alerts are for all devices together. " + alert.Notice,
+		answers: object{"200": ok("The alerts, the newest first.", object{jsonType: ref("schemas", "Alerts")})},
 	}, false)
 }
 

@@ -158,20 +158,9 @@ func (s *Service) AdmitList(w http.ResponseWriter, r *http.Request, l *List) (le
 	if l.Access, leave, ok = s.Admit(w, r); !ok {
 		return nil, false
 	}
-	known := []string{"limit"}
-	if l.Times != nil {
-		known = []string{"from", "to", "tz", "limit"}
-	}
-	p := ReadParams(r.URL.RawQuery, []string{"device"}, known...)
-	if l.Devices, l.Limit = p.Names("device"), p.Limit(l.DefaultLimit, l.MaxLimit); p.Count("device") > MaxListed {
-		p.fail("device", fmt.Sprintf("given more than %d times", MaxListed))
-	}
-	if l.Times != nil {
-		l.Timed = p.Count("from")+p.Count("to")+p.Count("tz") > 0
-		l.FromUnixMs, l.ToUnixMs = newTimeReader(p, l.Times.NowUnixMs, l.Times.Limits).span(p)
-	}
-	if ok = p.Err == nil; !ok {
-		s.Fail(w, r, p.Err)
+	err := l.parse(r, "device")
+	if ok = err == nil; !ok {
+		s.Fail(w, r, err)
 	}
 	for i := 0; i < len(l.Devices) && ok; i++ {
 		ok = s.Covers(w, r, &l.Access, &l.Devices[i])
@@ -180,6 +169,23 @@ func (s *Service) AdmitList(w http.ResponseWriter, r *http.Request, l *List) (le
 		leave()
 	}
 	return leave, ok
+}
+
+// parse reads the parameters of a request for a list, among them those that may be repeated.
+func (l *List) parse(r *http.Request, repeated ...string) error {
+	known := []string{"limit"}
+	if l.Times != nil {
+		known = []string{"from", "to", "tz", "limit"}
+	}
+	p := ReadParams(r.URL.RawQuery, repeated, known...)
+	if l.Devices, l.Limit = p.Names("device"), p.Limit(l.DefaultLimit, l.MaxLimit); p.Count("device") > MaxListed {
+		p.fail("device", fmt.Sprintf("given more than %d times", MaxListed))
+	}
+	if l.Times != nil {
+		l.Timed = p.Count("from")+p.Count("to")+p.Count("tz") > 0
+		l.FromUnixMs, l.ToUnixMs = newTimeReader(p, l.Times.NowUnixMs, l.Times.Limits).span(p)
+	}
+	return p.Err
 }
 
 // Enter takes a place of a Bound, or answers the request.

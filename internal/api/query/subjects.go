@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
@@ -124,6 +125,58 @@ func (s *Subjects) find(w http.ResponseWriter, r *http.Request, access *gate.Acc
 		o.Problems.Forbidden.Write(w, r, "The credentials are not for this patient.")
 	}
 	return ok
+}
+
+// A SubjectList is an admitted request for a list of what concerns a subject.
+type SubjectList struct {
+	Subject     storage.Subject
+	Assignments []storage.Assignment // of the subject, by device
+
+	subjects *Subjects
+	request  *http.Request
+	access   *gate.Access
+}
+
+// AdmitList admits a request for a list of what concerns a subject, with the parameters limit and those of l.Times, or
+// answers it. It sets the fields of l but Devices. If ok is true, the caller must call leave at the end of the request,
+// [SubjectList.Record] before it reads, and [SubjectList.Verify] before it answers.
+func (s *Subjects) AdmitList(w http.ResponseWriter, r *http.Request, l *List) (of *SubjectList, leave func(), ok bool) {
+	access, worn, leave, ok := s.admit(w, r, false)
+	if !ok {
+		return nil, nil, false
+	}
+	if err := l.parse(r); err != nil {
+		s.h.opt.Fail(w, r, err)
+		leave()
+		return nil, nil, false
+	}
+	l.Access = access
+	return &SubjectList{worn.subject, worn.all, s, r, &l.Access}, leave, true
+}
+
+// sameSpan reports whether two assignments of a subject are the same span of the same device.
+func sameSpan(a, b storage.Assignment) bool {
+	return a.Device == b.Device && a.FromUnixMs == b.FromUnixMs && a.ToUnixMs == b.ToUnixMs
+}
+
+// Record records the request in the audit log, with the times of its list.
+func (of *SubjectList) Record(l *List) error {
+	e := gate.Export{Subject: string(of.Subject)}
+	return of.subjects.h.opt.Record(of.request, of.access, e, l.FromUnixMs, l.ToUnixMs)
+}
+
+// Verify returns nil if the request may still read the subject, which still has the same assignments.
+func (of *SubjectList) Verify(ctx context.Context) error {
+	all, may, err := AssignmentsOf(ctx, of.subjects.store, of.access, of.Subject)
+	switch {
+	case err != nil:
+		return err
+	case !may || !of.subjects.mayStill(of.request, of.Subject, devicesOf(all)):
+		return ErrRevoked
+	case !slices.EqualFunc(all, of.Assignments, sameSpan):
+		return ErrReassigned
+	}
+	return nil
 }
 
 // Latest serves POST /v1/subjects/latest: the newest value of each sign, with its time and device, and the assignments
