@@ -1,12 +1,15 @@
 package query
 
 import (
+	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math"
 	"net/http"
@@ -99,8 +102,15 @@ type feedQuery struct {
 func (q *feedQuery) waits() bool { return q.wait > 0 || q.format == feedEvents }
 
 // next returns the cursor of what follows. It is encrypted, because it may name a device that the token does not cover.
+// It stands in addresses, so a checksum of the subject, which can be guessed, is encrypted too.
 func (q *feedQuery) next() string {
-	return base64.RawURLEncoding.EncodeToString(q.sealed.Seal(q.list[:], nil, q.cursor.AppendTo(nil), q.list[:]))
+	text := q.cursor.AppendTo(q.ofSubject())
+	return base64.RawURLEncoding.EncodeToString(q.sealed.Seal(q.list[:], nil, text, q.list[:]))
+}
+
+// ofSubject returns what the encrypted part of a cursor begins with.
+func (q *feedQuery) ofSubject() []byte {
+	return binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE([]byte(q.subject)))
 }
 
 // open sets the cursor of q to what next returned. The error wraps [storage.ErrUnknownPosition] if it is a cursor of
@@ -112,6 +122,10 @@ func (q *feedQuery) open(text string) error {
 	}
 	if key, err = q.sealed.Open(nil, nil, key, q.list[:]); err != nil {
 		return storage.ErrUnknownPosition
+	}
+	key, ok := bytes.CutPrefix(key, q.ofSubject())
+	if !ok {
+		return errCursor
 	}
 	q.cursor, err = storage.ParseChangeCursor(key)
 	return err
@@ -210,7 +224,7 @@ func (f *Feed) parse(w http.ResponseWriter, r *http.Request) (*feedQuery, error)
 	}
 	q.end = p.end(Format(q.format))
 	q.wait = p.wait()
-	with := []string{q.filter.Prefix.String(), signs, string(q.subject)}
+	with := []string{q.filter.Prefix.String(), signs}
 	if !q.device.IsZero() {
 		q.filter.Prefix, with = q.device, append(with, q.device.String())
 	}

@@ -259,6 +259,7 @@ func TestChangesRights(t *testing.T) {
 	ppg := f.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read})
 	p := f.Token(t, "study", "", token.Token{Rights: token.Read, Subjects: "P"})
 	writer := f.Token(t, "bed-7", "", token.Token{Rights: token.Write})
+	all := f.Token(t, "archive", "", token.Token{Rights: token.Read})
 	m := storetest.NewMemory()
 	appendTo(t, m, one("a"), one("ppg-1"))
 	srv, _ := serveChanges(t, m, query.Service{Gate: f.Open(t)})
@@ -285,8 +286,8 @@ func TestChangesRights(t *testing.T) {
 	if resp, text := get(t, srv, "/v1/changes", of(writer)...); resp.StatusCode != 403 {
 		t.Errorf("without the read right: %d %s, want 403", resp.StatusCode, text)
 	}
-	post := func(token, body string) (int, string) {
-		req, err := http.NewRequest(http.MethodPost, srv.URL+"/v1/changes", strings.NewReader(body))
+	post := func(query, token, body string) (int, string) {
+		req, err := http.NewRequest(http.MethodPost, srv.URL+"/v1/changes"+query, strings.NewReader(body))
 		try(t, err)
 		req.Header.Set("Authorization", token)
 		resp, err := srv.Client().Do(req)
@@ -305,8 +306,30 @@ func TestChangesRights(t *testing.T) {
 		{p, `{}`, 400},
 		{p, `{"subject":"P","x":1}`, 400}, {p, strings.Repeat(" ", 2000), 400},
 	} {
-		if got, text := post(tt.token, tt.body); got != tt.want {
+		if got, text := post("", tt.token, tt.body); got != tt.want {
 			t.Errorf("%.20s: %d %s, want %d", tt.body, got, text, tt.want)
+		}
+	}
+
+	// A cursor is in addresses. It is of one subject, which nobody who sees it can guess.
+	heads := map[string]bool{}
+	for _, subject := range []string{"P", "Q", "R"} {
+		_, text := post("", all, `{"subject":"`+subject+`"}`)
+		var p feedPage
+		try(t, json.Unmarshal([]byte(text), &p))
+		cursor, err := base64.RawURLEncoding.DecodeString(p.Next)
+		try(t, err)
+		heads[string(cursor[:5])] = true // what follows is encrypted
+	}
+	if len(heads) != 1 {
+		t.Errorf("cursors of three subjects begin in %d ways", len(heads))
+	}
+	_, text := post("", p, `{"subject":"P"}`)
+	var first feedPage
+	try(t, json.Unmarshal([]byte(text), &first))
+	for subject, want := range map[string]int{"P": 200, "Q": 400} {
+		if got, text := post("?after="+first.Next, all, `{"subject":"`+subject+`"}`); got != want {
+			t.Errorf("a cursor of P with the subject %s: %d %s, want %d", subject, got, text, want)
 		}
 	}
 }

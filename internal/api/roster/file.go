@@ -67,13 +67,18 @@ func Read(path string, limits *vitals.Limits) (*Roster, error) {
 	return nil, fileError{err}
 }
 
-// A keyError is an error about a key.
+// A keyError is an error about a key, which is empty if it may be a patient's id.
 type keyError struct {
 	at          unstable.Range
 	key, reason string
 }
 
-func (e *keyError) Error() string { return e.key + ": " + e.reason }
+func (e *keyError) Error() string {
+	if e.key == "" {
+		return e.reason
+	}
+	return e.key + ": " + e.reason
+}
 
 // A parser parses a file and stops at the first error, in time that is linear in its size. The strict decoder of TOML
 // collects all unknown keys, each with a copy of the file, which takes minutes for a key too many in each device.
@@ -98,6 +103,9 @@ type entry struct {
 
 // kinds are the kinds of tables. Each has its name in a key of the same name.
 var kinds = []string{"device", "group", "subject"}
+
+// ofDevice are the keys that only a table of a device has, apart from its name.
+var ofDevice = []string{"label", "group"}
 
 // rangeKeys are the keys of ranges by sign.
 var rangeKeys = []string{"usual", "critical"}
@@ -143,7 +151,11 @@ func (p *parser) begin(key string, at unstable.Range, kind unstable.Kind) error 
 		key = first // what follows may be an id
 	}
 	if slices.Contains(rangeKeys, part) {
-		return &keyError{at, first + "." + part,
+		whole := first + "." + part
+		if !slices.Contains(kinds, first) {
+			whole = part
+		}
+		return &keyError{at, whole,
 			"write it as " + part + ` = { SIGN = "MIN..MAX" }, in the table that it belongs to`}
 	}
 	if err := p.end(); err != nil {
@@ -153,7 +165,10 @@ func (p *parser) begin(key string, at unstable.Range, kind unstable.Kind) error 
 	case part != "" && slices.Contains(kinds, first):
 		return &keyError{at, first, fmt.Sprintf("a table of a %s begins with [[%s]]", first, first)}
 	case !slices.Contains(kinds, key):
-		return &keyError{at, key, "unknown key" + tomlfile.Nearest(key, kinds)}
+		if like := tomlfile.Nearest(key, kinds); like != "" {
+			return &keyError{at, key, "unknown key" + like}
+		}
+		return &keyError{at, "", "unknown table"}
 	case kind != unstable.ArrayTable:
 		return &keyError{at, key, fmt.Sprintf("a table of a %s begins with [[%s]]", key, key)}
 	}
@@ -169,12 +184,15 @@ func (p *parser) set(key string, at unstable.Range, value *unstable.Node) error 
 		key = of // what follows may be an id
 	}
 	if p.kind == "" {
-		return &keyError{at, key, "not in a [[device]]"}
+		if !slices.Contains(slices.Concat(kinds, rangeKeys, ofDevice), of) {
+			of = ""
+		}
+		return &keyError{at, of, "not in a [[device]]"}
 	}
 	if !slices.Contains(rangeKeys, of) {
 		known := append([]string{p.kind}, rangeKeys...)
 		if p.kind == "device" {
-			known = append(known, "label", "group")
+			known = append(known, ofDevice...)
 		}
 		if of == "subject" && dotted {
 			return &keyError{at, of, "not a string"}
