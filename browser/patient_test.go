@@ -345,3 +345,33 @@ func TestPatientLate(t *testing.T) {
 	p.shows(", 3 readings")
 	p.until(`!document.querySelector("main").innerText.includes("The server cannot be reached.")`)
 }
+
+// The box of the fleet opens the view of a patient who wears nothing now, by the id. No address has what is typed, and
+// nothing is kept or asked for before.
+func TestPatientFound(t *testing.T) {
+	s := serve(t)
+	assignment(s, "assign", "watch-1", "P-17", stamp(time.Hour), stamp(time.Minute))
+	s.post(reading("watch-1", 30*time.Minute, `"heart_rate_bpm":61`))
+	p := open(t, s.url+"/")
+	p.shows("watch-1")
+	p.js(`const kind = document.querySelector("select[aria-label=Find]"); kind.value = "patient"; ` +
+		`kind.dispatchEvent(new Event("change"))`)
+	p.screen(360, 800)
+	p.enter("#match", strings.Repeat("P", 64))
+	p.shows("open PPP")
+	p.until(`document.documentElement.scrollWidth <= 360`)
+	p.enter("#match", "P-17")
+	p.until(`document.querySelector(".patient a")?.innerText === "P-17"`)
+	if kept := eval[string](p, `JSON.stringify(sessionStorage)`); kept != "{}" {
+		t.Errorf("before it is opened, the tab keeps %s", kept)
+	}
+	axe(p)
+	p.key(kb.Enter)
+	p.shows("Patient P-17")
+	p.shows("61 /min")
+	p.shows("Wears no device now.")
+	if where := eval[string](p, `location.href + document.title + performance.getEntriesByType("resource").map((e) => `+
+		`e.name)`); strings.Contains(where, "P-17") || strings.Contains(where, "PPP") {
+		t.Errorf("the id is in %s", where)
+	}
+}

@@ -3,7 +3,7 @@
 // refreshed from time to time.
 
 import { Alerts } from "./alerts.js";
-import { SIGNS, Stream, ago, clockText, el, endsText, flagMark, flagSign, grouped, groups, isSilent, named, notice, now, number, parts, query, request } from "./common.js";
+import { SIGNS, Stream, ago, clockText, el, endsText, flagMark, flagSign, grouped, groups, isSilent, named, notice, now, number, parts, patientLink, query, request } from "./common.js";
 
 const pageSize = 50;
 const refreshMs = 20000;
@@ -40,8 +40,21 @@ export function fleet(main, params) {
   let typing = 0;
   search.addEventListener("input", () => {
     clearTimeout(typing);
-    typing = setTimeout(() => { match = search.value.trim(); first(); }, 250);
+    if (kind.value === "patient") offerPatient();
+    else typing = setTimeout(() => { match = search.value.trim(); first(); }, 250);
   });
+  search.addEventListener("keydown", (e) => { if (e.key === "Enter") person.querySelector("a")?.click(); });
+  // The id of a patient must be in no address, so it is not sent while it is typed, but when the view is opened.
+  const person = el("span", { class: "patient" });
+  const offerPatient = () => { person.replaceChildren(...(search.value.trim() ? ["open ", patientLink(search.value.trim())] : [])); };
+  const kind = el("select", {
+    "aria-label": "Find", onchange: () => {
+      clearTimeout(typing);
+      search.value = match = "";
+      person.replaceChildren();
+      first();
+    },
+  }, el("option", { value: "device" }, "Name or label has"), el("option", { value: "patient" }, "Patient is"));
   const chosen = el("select", { id: "group", onchange: () => { group = chosen.value; first(); } });
   const choice = el("span", { class: "field", hidden: true }, el("label", { for: "group" }, "Group"), chosen);
   // offer offers groups, and the one that is chosen although it has no device any more.
@@ -93,7 +106,7 @@ export function fleet(main, params) {
   const clock = el("p", { class: "clock" }); // a picture that is frozen shows an old time
   document.documentElement.toggleAttribute("data-kiosk", kiosk);
   main.append(el("h1", {}, kiosk && group ? group : "Fleet"), ...(kiosk ? [clock] : []), worst,
-    el("div", { class: "bar" }, counts, el("span", { class: "field" }, el("label", { for: "match" }, "Name or label has"), search), choice),
+    el("div", { class: "bar" }, counts, el("span", { class: "field" }, kind, el("label", { for: "match", class: "hidden" }, "Name, label or patient"), search), person, choice),
     notice(), alerts.box, status, chooser, table, el("div", { class: "pages", role: "group", "aria-label": "Pages" }, back, forth, where));
 
   const stream = new Stream((r) => {
