@@ -216,7 +216,8 @@ func (s *server) lost(l pgstore.Loss) {
 	}
 }
 
-// erased records an erasure that was unfinished when the store was last closed.
+// erased records an erasure that was begun before, here or by another server of the database, and that the store has
+// finished.
 func (s *server) erased(e storage.Erasure) error {
 	var signs *vitals.Signs
 	if s.store != nil {

@@ -233,6 +233,9 @@ func (s *server) openCore() (err error) {
 			return err
 		}
 	}
+	if db, ok := s.store.(*pgstore.Store); ok {
+		db.FinishErasures(s.erased)
+	}
 	cfg.OnCommitted = func(group []*storage.Entry) {
 		s.live.Publish(group)
 		s.alerts.publish(group)

@@ -248,6 +248,6 @@ func Actor() string {
 	return uid
 }
 
-// ActorResumed is the actor of an erasure that is resumed after a restart; who
+// ActorResumed is the actor of an erasure that is resumed after a restart, or by another server; who
 // requested it is in an earlier record.
 const ActorResumed = "resumed"

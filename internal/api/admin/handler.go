@@ -292,7 +292,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, what string, er
 	switch {
 	case errors.Is(err, storage.ErrUnfinished):
 		h.opt.Log.Error("an erasure is not finished", "error", err)
-		p.ErasureUnfinished.Write(w, r, "Repeat the request, which finishes the erasure.")
+		p.ErasureUnfinished.Write(w, r, "Repeat the request, which finishes the erasure. "+
+			"So does the next start of the server, and with PostgreSQL a server after a minute, unless more was stored since.")
 	case errors.Is(err, storage.ErrNotFound):
 		p.UnknownDevice.Write(w, r, "")
 	case errors.Is(err, storage.ErrNotAssigned):

@@ -86,7 +86,8 @@ func (h corrector) withdraw(w http.ResponseWriter, r *http.Request, access *gate
 		_ = answer.Write(w, r) // an error means that the client has disconnected
 	case errors.Is(err, storage.ErrUnfinished):
 		h.reject(w, r, h.opt.Problems.ErasureUnfinished, 0,
-			"The next erasure, or the next start of the server, finishes it.")
+			"The next erasure, or the next start of the server, finishes it; with PostgreSQL, a server does after a minute, "+
+				"unless more was stored since.")
 	default:
 		h.fail(w, r, access, err)
 	}

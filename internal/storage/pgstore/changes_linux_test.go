@@ -604,7 +604,8 @@ func TestChangesWhileErasing(t *testing.T) {
 	f.want("nobody wears it", s, "7 8")
 	try(t, s.Assign(ctx, storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P-17", FromUnixMs: 1,
 		ToUnixMs: storage.OpenEnd}))
-	execute(t, sharedServer(t), "INSERT INTO "+o.Schema+".erasing VALUES ('d', 0, 9223372036854775807, now())")
+	execute(t, sharedServer(t),
+		"INSERT INTO "+o.Schema+".erasing VALUES (1, 'd', 0, 9223372036854775807, '', 0, '', false, now(), 0, '{}')")
 	f.want("while it is erased", s, "2 d@10")
 }
 

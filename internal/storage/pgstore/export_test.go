@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -15,6 +16,12 @@ import (
 // Seal seals what was measured before a time.
 func Seal(s *Store, beforeUnixMs int64) (int64, error) {
 	return sealer{s.database, s.writer.partitions}.seal(context.Background(), beforeUnixMs)
+}
+
+// FinishErasures finishes the erasures that are left now, as [Store.FinishErasures] does.
+func FinishErasures(s *Store, record func(storage.Erasure) error) error {
+	l := leftovers{remover: s.remover, record: record}
+	return l.finish(context.Background())
 }
 
 // Cancelable returns the networks over which pgx would ask PostgreSQL to cancel the statements of the pools.

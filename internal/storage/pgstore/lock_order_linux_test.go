@@ -179,7 +179,8 @@ func TestLockOrderErasing(t *testing.T) {
 	mustStore(t, s, reading("a", 1, 7000))
 	other := connect(t, server)
 	defer other.Close(ctx)
-	mustExecute(t, other, "INSERT INTO "+o.Schema+".erasing VALUES ('a', 0, 9223372036854775807, now())")
+	mustExecute(t, other,
+		"INSERT INTO "+o.Schema+".erasing VALUES (1, 'a', 0, 9223372036854775807, '', 0, '', false, now(), 0, '{}')")
 	tx, err := other.Begin(ctx)
 	try(t, err)
 	mustExecute(t, tx, "LOCK TABLE ONLY "+o.Schema+".readings IN SHARE ROW EXCLUSIVE MODE")

@@ -35,17 +35,7 @@ func (s *remover) Erase(device vitals.Name) (storage.Erasure, error) {
 // calls record again.
 func (s *remover) EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
 	e := storage.Erasure{Device: device}
-	err := s.erase(&e, record, func(conn *pgx.Conn) error {
-		var known bool
-		err := conn.QueryRow(context.Background(), s.sql.of(`SELECT EXISTS (SELECT FROM SCHEMA.devices WHERE device = $1)
-			OR EXISTS (SELECT FROM SCHEMA.assignments WHERE device = $1)
-			OR EXISTS (SELECT FROM SCHEMA.readings WHERE device = $1)`), device.String()).Scan(&known)
-		if err == nil && !known {
-			err = storage.ErrNotFound
-		}
-		return err
-	})
-	if err != nil {
+	if err := s.erase(context.Background(), &e, &erasing{id: newID()}, record); err != nil {
 		return e, fmt.Errorf("erase device %s: %w", device, err)
 	}
 	return e, nil
@@ -71,28 +61,46 @@ func (s *remover) EraseAssignmentRecorded(a storage.Assignment, record func(stor
 }
 
 func (s *remover) eraseAssignment(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
-	e := storage.Erasure{Device: a.Device}
-	err := s.erase(&e, record, func(conn *pgx.Conn) error {
-		err := conn.QueryRow(context.Background(),
-			s.sql.of(
-				"SELECT subject, from_ms, to_ms FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2 AND subject = $3"),
-			a.Device.String(), a.FromUnixMs, string(a.Subject)).Scan(&e.Subject, &e.FromUnixMs, &e.ToUnixMs)
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = storage.ErrNotAssigned
-		}
-		return err
-	})
-	if err != nil {
+	e := storage.Erasure{Device: a.Device, Subject: a.Subject, FromUnixMs: a.FromUnixMs}
+	if a.Subject == "" { // without a subject, e would be an erasure of the device
+		return e, fmt.Errorf("erase assignment of device %s: %w", a.Device, storage.ErrNotAssigned)
+	}
+	if err := s.erase(context.Background(), &e, &erasing{id: newID()}, record); err != nil {
 		return e, fmt.Errorf("erase assignment of device %s: %w", a.Device, err)
 	}
 	return e, nil
 }
 
+// findErased returns ErrNotFound or ErrNotAssigned if nothing is there that e could erase, and nothing of it is left to
+// be finished. Otherwise it sets the end of an assignment.
+func findErased(conn *pgx.Conn, q *statements, e *storage.Erasure) error {
+	ctx, device := context.Background(), e.Device.String()
+	if e.Subject != "" {
+		err := conn.QueryRow(ctx,
+			q.of("SELECT to_ms FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2 AND subject = $3"), device,
+			e.FromUnixMs, string(e.Subject)).Scan(&e.ToUnixMs)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = storage.ErrNotAssigned
+		}
+		return err
+	}
+	var known bool
+	err := conn.QueryRow(ctx, q.of(`SELECT EXISTS (SELECT FROM SCHEMA.devices WHERE device = $1)
+		OR NOT $2 AND EXISTS (SELECT FROM SCHEMA.assignments WHERE device = $1)
+		OR EXISTS (SELECT FROM SCHEMA.readings WHERE device = $1)
+		OR EXISTS (SELECT FROM SCHEMA.erasing WHERE device = $1)`), device, e.OfValues()).Scan(&known)
+	if err == nil && !known {
+		err = storage.ErrNotFound
+	}
+	return err
+}
+
 // erase removes what e says, which find completes: all but the last chunk of readings while groups
 // are stored, and the rest, with the rows of the device and of assignments, while none is. These
 // rows stay until record has returned, so that repeating an erasure that was not recorded finds
-// them.
-func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, find func(*pgx.Conn) error) error {
+// them. r is the row of the erasure. If ctx ends, one that was taken over is left.
+func (s *remover) erase(ctx context.Context, e *storage.Erasure, r *erasing,
+	record func(storage.Erasure) error) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -112,26 +120,27 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 	}
 	var missing error
 	for {
+		if err := ctx.Err(); err != nil {
+			return unfinished(err)
+		}
 		var deleted, sealed, afterMs int64
-		var stale bool
+		var stale, taken bool
 		t := s.try()
 		err := t.run(func(conn *pgx.Conn) (err error) {
 			deleted, sealed, stale = 0, 0, false
-			if missing = find(conn); errors.Is(missing, storage.ErrNotFound) || errors.Is(missing, storage.ErrNotAssigned) {
+			if missing = findErased(conn, s.sql, e); errors.Is(missing, storage.ErrNotFound) ||
+				errors.Is(missing, storage.ErrNotAssigned) {
 				return nil
 			} else if missing != nil {
 				return missing
 			}
 			fromMs, toMs := rangeOf(e)
-			err = pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+			err = pgx.BeginTxFunc(context.Background(), conn, r.options(), func(tx pgx.Tx) error {
 				if err = s.partitions.hold(tx); err != nil { // before its row of erasing, as in removeErased
 					return err
 				}
 				// Scans that see that some are gone, and others not, must not look complete: TestConformance/remove/during_scans.
-				if _, err = tx.Exec(context.Background(),
-					s.sql.of(`INSERT INTO SCHEMA.erasing VALUES ($1, $2, $3, clock_timestamp())
-					ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, at = excluded.at`), name, fromMs,
-					toMs); err == nil {
+				if err = r.renew(tx, s.sql, e); err == nil {
 					if ofSome(e) {
 						deleted, afterMs, err = removeSomeValues(tx, s.sql, e, nextMs, toMs)
 					} else {
@@ -143,11 +152,15 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 				}
 				return err
 			})
-			if stale = errors.Is(err, errStale); stale {
+			stale, taken = errors.Is(err, errStale), errors.Is(err, errTaken)
+			if stale || taken {
 				return nil // the outcome is known
 			}
 			return err
 		})
+		if taken {
+			return errTaken
+		}
 		begun = begun || deleted+sealed > 0 || t.unknown
 		if stale {
 			continue
@@ -156,7 +169,10 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 			return unfinished(err)
 		}
 		e.Readings += deleted + sealed
-		if missing != nil && !begun && (s.memory == nil || !errors.Is(missing, storage.ErrNotFound)) {
+		if missing == nil {
+			r.renewed()
+		}
+		if missing != nil && !begun && r.at.IsZero() && (s.memory == nil || !errors.Is(missing, storage.ErrNotFound)) {
 			return missing
 		}
 		_, toMs := rangeOf(e)
@@ -171,7 +187,10 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 			return unfinished(err)
 		}
 	}
-	rest, err := s.finishErasure(e)
+	rest, err := s.finishErasure(e, r)
+	if errors.Is(err, errTaken) {
+		return err
+	}
 	if err != nil {
 		return unfinished(err)
 	}
@@ -211,7 +230,7 @@ func (q *statements) removeSome(tx pgx.Tx, device string, fromMs, toMs, untilMs 
 }
 
 // finishErasure removes the rest of what e says, and returns its number of readings.
-func (s *remover) finishErasure(e *storage.Erasure) (rest int64, err error) {
+func (s *remover) finishErasure(e *storage.Erasure, r *erasing) (rest int64, err error) {
 	t := s.try()
 	k, err := s.marks.take(t)
 	if err != nil {
@@ -220,13 +239,24 @@ func (s *remover) finishErasure(e *storage.Erasure) (rest int64, err error) {
 	defer s.marks.release(k)
 	var generation int64
 	c := changeOf(e)
+	if !r.at.IsZero() { // what repairs put back, it does not remove
+		c.AtMs = min(c.AtMs, r.left.UnixMilli())
+	}
+	taken := false
 	err = t.run(func(conn *pgx.Conn) (err error) {
 		k = s.marks.attempt(k)
-		if rest, _, generation, err = s.forgetDevices(conn, []string{e.Device.String()}, e, &c, k); err != nil {
+		rest, _, generation, err = s.forgetDevices(conn, []string{e.Device.String()}, &lastErasure{e, r, &c}, k)
+		if taken = errors.Is(err, errTaken); taken {
+			return nil // the outcome is known
+		}
+		if err != nil {
 			return err
 		}
 		return changelog{s.database}.keepUp(conn, generation)
 	})
+	if taken {
+		return 0, errTaken
+	}
 	if err == nil {
 		changelog{s.database}.made(&c)
 		s.marks.acknowledge(k, generation)
@@ -242,11 +272,18 @@ func rangeOf(e *storage.Erasure) (firstMs, lastMs int64) {
 	return e.FromUnixMs, e.ToUnixMs - 1
 }
 
+// A lastErasure is what the last transaction of an erasure needs.
+type lastErasure struct {
+	*storage.Erasure
+	row    *erasing
+	change *change
+}
+
 // forgetDevices deletes the rows of devices that have no readings, while no group is being stored.
-// If erased is not nil, it deletes what that says before, inserts its change c, and sets the mark k. It returns the
+// If erased is not nil, it deletes what that says before, inserts its change, and sets the mark k. It returns the
 // numbers of readings and of devices, and the generation.
-func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure, c *change, k mark) (readings,
-	devices, generation int64, err error) {
+func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *lastErasure, k mark) (readings, devices,
+	generation int64, err error) {
 	ctx := context.Background()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if err := s.sql.meetSealer(tx); err != nil { // before other locks, as in groups
@@ -258,11 +295,20 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		if err == nil {
 			err = s.sees(ctx, tx, conn.PgConn())
 		}
-		gone := false
+		begun, gone := false, false
 		var worn []storage.Assignment
 		if err == nil && erased != nil {
-			if worn, err = s.subjects.lockAssignments(tx, &erased.Device); err == nil {
-				readings, gone, err = s.removeErased(tx, erased)
+			if err = erased.row.hold(tx, s.sql); err == nil { // erasing is locked before assignments
+				worn, err = s.subjects.lockAssignments(tx, &erased.Device)
+			}
+			if err == nil { // one may have been made meanwhile
+				err = erased.row.hold(tx, s.sql)
+			}
+			if err == nil {
+				begun, err = endErasing(tx, s.sql, erased.Erasure)
+			}
+			if err == nil {
+				readings, gone, err = s.removeErased(tx, erased.Erasure)
 			}
 		}
 		if err != nil {
@@ -278,8 +324,9 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 			generation, err = changelog{s.database}.nextGeneration(tx)
 			return err
 		}
+		c := erased.change
 		if erased.Subject != "" { // its end may have been set again
-			c.FromMs, c.ToMs = rangeOf(erased)
+			c.FromMs, c.ToMs = rangeOf(erased.Erasure)
 		}
 		if gone { // a repair must not erase what was stored since
 			c.Kind, c.Subject = erasedAbsent, erased.Subject
@@ -291,9 +338,9 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 			return err
 		}
 		// Nothing was there, and nobody has been told of it, unless an earlier attempt has removed it, with the event.
-		absent := readings == 0 && erased.Readings == 0 && devices == 0 && len(worn) == 0 && !erased.OfValues()
+		absent := !begun && readings == 0 && erased.Readings == 0 && devices == 0 && len(worn) == 0 && !erased.OfValues()
 		if !gone && !absent {
-			if err = s.events().addErased(tx, erased, worn); err != nil {
+			if err = s.events().addErased(tx, erased.Erasure, worn); err != nil {
 				return err
 			}
 		}
@@ -352,15 +399,10 @@ func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (readings int64, g
 	return readings, false, err
 }
 
-// removeRange deletes the readings of an erasure, or values of them, and its row of erasing.
+// removeRange deletes the readings of an erasure, or values of them.
 func removeRange(tx pgx.Tx, q *statements, e *storage.Erasure) (readings int64, err error) {
 	ctx, name := context.Background(), e.Device.String()
 	fromMs, toMs := rangeOf(e)
-	// With the device, nothing is left of other erasures that have not ended.
-	if _, err := tx.Exec(ctx, q.of("DELETE FROM SCHEMA.erasing WHERE device = $1 AND (from_ms = $2 OR $3)"),
-		name, fromMs, e.Subject == "" && !e.OfValues()); err != nil {
-		return 0, err
-	}
 	if ofSome(e) {
 		count := func(_, _ int64) { readings++ }
 		v := valuesRemoval{Erasure: e, q: q, untilMs: math.MaxInt64, removed: count}
@@ -508,7 +550,7 @@ func (s *remover) forgetEmpty(ctx context.Context, devices []string, x *storage.
 			if err != nil || len(empty) == 0 {
 				return err
 			}
-			_, forgotten, _, err := s.forgetDevices(conn, empty, nil, nil, mark{})
+			_, forgotten, _, err := s.forgetDevices(conn, empty, nil, mark{})
 			if err == nil {
 				x.Devices += forgotten
 			}

@@ -141,6 +141,9 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 			untilMs = math.MaxInt64
 		}
 	}
+	if err := c.endErasing(tx, r.sql); err != nil {
+		return nil, err
+	}
 	doubtful := map[int64]int64{} // times of receipt, by time
 	if err := r.removeAgain(tx, c, untilMs, func(timeMs, receivedMs int64) {
 		if receivedMs > c.AtMs-clockSkewMs {

@@ -172,14 +172,22 @@ CREATE TABLE SCHEMA.losses (
 	confirmed_ms bigint              -- when an operator confirmed it; NULL: nobody has
 );
 
--- erasing has the erasures that have removed some readings, and not all. Scans of these readings fail for a minute after at.
+-- erasing has the erasures that have removed some readings, and not all. Scans of these readings fail for a minute after at; then any server
+-- may finish the erasure: see erasing.go.
 CREATE TABLE SCHEMA.erasing (
+	id      bigint PRIMARY KEY, -- random
 	device  text COLLATE "C" NOT NULL,
 	from_ms bigint NOT NULL, -- first and last time of the readings, Unix ms
-	to_ms   bigint NOT NULL,
+	to_ms   bigint NOT NULL, -- 9223372036854775807: the device is erased
+	subject text COLLATE "C" NOT NULL, -- of an assignment; otherwise empty
+	signs   integer NOT NULL, -- of values, as in changes
+	gateway text COLLATE "C" NOT NULL,
+	shared  boolean NOT NULL,
 	at      timestamptz NOT NULL, -- when some were removed
-	PRIMARY KEY (device, from_ms)
+	since   bigint NOT NULL, -- pg_current_xact_id() of the last transaction of the server that began; 0: unknown
+	own     bigint[] NOT NULL -- those of servers that have taken it over
 );
+CREATE INDEX ON SCHEMA.erasing (device);
 
 -- bucket divides the devices into 1024 parts, for more than one primary.
 CREATE FUNCTION SCHEMA.bucket(device text) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -331,12 +339,14 @@ func (s *database) upgrade(from int) error {
 }
 
 // version returns the version of the schema; 0 if there is none. Schemas of before release 0.1.0 have a table or a view
-// meta, and numbers of their own, or no table events.
+// meta, and numbers of their own, or no column own of the
+// table erasing.
 func (s *database) version(ctx context.Context, conn *pgx.Conn) (version int, unreleased bool, err error) {
-	var state, meta, events bool
+	var state, meta, own bool
 	if err := conn.QueryRow(ctx,
-		"SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL, to_regclass($3) IS NOT NULL",
-		s.opt.Schema+".state", s.opt.Schema+".meta", s.opt.Schema+".events").Scan(&state, &meta, &events); err != nil {
+		`SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL,
+		EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($3) AND attname = 'own')`,
+		s.opt.Schema+".state", s.opt.Schema+".meta", s.opt.Schema+".erasing").Scan(&state, &meta, &own); err != nil {
 		return 0, false, err
 	}
 	table := "state"
@@ -347,7 +357,7 @@ func (s *database) version(ctx context.Context, conn *pgx.Conn) (version int, un
 		table = "meta"
 	}
 	err = conn.QueryRow(ctx, s.sql.of("SELECT version FROM SCHEMA."+table)).Scan(&version)
-	return version, meta || version == schemaVersion && !events, err
+	return version, meta || version == schemaVersion && !own, err
 }
 
 // statements are the SQL texts of a store.
@@ -522,7 +532,7 @@ func (q *statements) newReading(signs uint32) *readStatements {
 		"s.first_ms, s.last_ms, s.n, s.signs, s.gateway, s.utc_offset, s.shared, s.delay_ms, s.back, s.delays, " +
 			"s.completed_ms, s.completed" + q.each(all, ", s.NAME", "")
 	r.shown =
-		q.of(`SELECT EXISTS (SELECT FROM SCHEMA.erasing WHERE device = $1 AND from_ms < $3 AND to_ms >= $2 AND at > now() - interval '1 minute'),
+		q.of(`SELECT EXISTS (SELECT FROM SCHEMA.erasing WHERE device = $1 AND from_ms < $3 AND to_ms >= $2 AND at > now() - interval '` + hiddenFor + `'),
 	coalesce((SELECT signs FROM SCHEMA.devices WHERE device = $1), 0)`)
 
 	page := "SELECT device, signs, ARRAY[" + q.each(all, "NAME_MS", ", ") +

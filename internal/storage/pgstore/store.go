@@ -28,8 +28,9 @@ type Store struct {
 
 	repairer *repairer
 
-	stop    context.CancelFunc // ends watch
-	watched sync.WaitGroup
+	watching context.Context // of watch, and what else goes on until Close
+	stop     context.CancelFunc
+	watched  sync.WaitGroup
 }
 
 var (
@@ -78,6 +79,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	}
 	s.probe(ctx) // from now on the store has a connection, and so the lock of its nodes
 	ctx, s.stop = context.WithCancel(context.Background())
+	s.watching = ctx
 	s.watched.Go(func() { s.watch(ctx) })
 	s.watched.Go(func() { s.feed.run(ctx) })
 	s.watched.Go(func() { s.feed.summarize(ctx) })
@@ -188,8 +190,8 @@ func (s *Store) Close() error {
 	}
 	s.stop()
 	s.calls.Lock() // waits for calls
-	defer s.calls.Unlock()
-	s.watched.Wait()
+	s.calls.Unlock()
+	s.watched.Wait() // what is watched may begin a call, which is refused now
 	s.closeConns()
 	return nil
 }

@@ -30,15 +30,7 @@ func (s *remover) EraseValuesRecorded(e storage.Erasure, record func(storage.Era
 	err := e.Validate()
 	if err == nil {
 		e.Readings = 0
-		err = s.erase(&e, record, func(conn *pgx.Conn) error {
-			var known bool
-			err := conn.QueryRow(context.Background(), s.sql.of(`SELECT EXISTS (SELECT FROM SCHEMA.devices WHERE device = $1)
-				OR EXISTS (SELECT FROM SCHEMA.readings WHERE device = $1)`), e.Device.String()).Scan(&known)
-			if err == nil && !known {
-				err = storage.ErrNotFound
-			}
-			return err
-		})
+		err = s.erase(context.Background(), &e, &erasing{id: newID()}, record)
 	}
 	if err != nil {
 		return e, fmt.Errorf("erase values of device %s: %w", e.Device, err)
