@@ -163,6 +163,9 @@ crash: setup ## N random faults at random times under random loads of every inpu
 crash-postgres: setup ## N rounds of faults on servers and PostgreSQL under load, each verified, into bench/results/reliability.txt; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestPostgresCampaign$$' -v ./cmd/pulsegate -timeout 0 -postgres.rounds $(N) -postgres.seed $(SEED) -postgres.page $(abspath bench/results/reliability.txt)
 
+consumers: setup ## ROUNDS in which consumers of changes copy what servers store, in PostgreSQL and in the embedded store, beside faults, into bench/results/reliability.txt; SEED=… repeats one
+	go test -vet=off -count=1 -run 'TestConsumerCampaign$$' -v ./cmd/pulsegate -timeout 0 -consumers.rounds $(ROUNDS) -consumers.seed $(SEED) -consumers.page $(abspath bench/results/reliability.txt)
+
 alerts: setup ## ROUNDS of faults with servers and Prometheus Alertmanager, into bench/results/reliability.txt; builds it first; SEED=… begins with one
 	@.ci/alertmanager
 	go test -vet=off -count=1 -parallel 16 -run 'TestAlertCampaign$$|TestAlertmanagerExample$$' -v ./cmd/pulsegate -timeout 0 -alerts.rounds $(ROUNDS) -alerts.seed $(SEED) \
