@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/codes"
+	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/mapping"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
@@ -16,7 +17,7 @@ import (
 )
 
 type mappingCommand struct {
-	Test mappingTestCommand `cmd:"" help:"Print the readings that a server would store of payloads, and what it would reject."`
+	Test mappingTestCommand `cmd:"" help:"Print the readings that a server would store of payloads or lines, and what it would reject."`
 	List mappingListCommand `cmd:"" help:"Print the shipped mappings of files, for import --as."`
 }
 
@@ -43,9 +44,11 @@ func (c *mappingListCommand) Run(std stdio) error {
 }
 
 type mappingTestCommand struct {
-	File  string `arg:"" type:"path" help:"File of mappings, the same as that of serve --mapping. Payloads come from standard input: JSON values, one after another."`
+	File  string `arg:"" type:"path" help:"File of mappings, the same as that of serve --mapping. Payloads come from standard input: JSON values, one after another, or lines in InfluxDB's line protocol, if the file has only mappings of these."`
 	Name  string `placeholder:"NAME" help:"Mappings to use, if the file has several names."`
 	Topic string `placeholder:"TOPIC" help:"Topic to which the payloads were published, such as ward/ppg-1/state: it chooses the mappings and may name device and gateway."`
+
+	Precision string `placeholder:"UNIT" help:"Unit of the timestamps of lines, as clients of InfluxDB name it: ns, us, ms or s; ns without it. With it, payloads are lines though the file has other mappings, too."`
 
 	PulseAs string `enum:"pulse-rate,heart-rate" default:"pulse-rate" help:"As that of serve."`
 
@@ -57,15 +60,17 @@ func (c *mappingTestCommand) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	set, err := mapping.Read([]string{c.File}, codes.Table{Signs: signs, PulseAsHeartRate: c.PulseAs == "heart-rate"}, nil,
+	table := codes.Table{Signs: signs, PulseAsHeartRate: c.PulseAs == "heart-rate"}
+	lines := influx.NewMappings(table, nil)
+	set, err := mapping.Read([]string{c.File}, table, nil,
 		func(pattern string) (bool, error) {
 			t, err := mqtt.ParseTopic(pattern)
 			return t.HasDevice(), err
-		})
+		}, mapping.Others{influx.Source: lines.Add})
 	if err != nil {
 		return settings.Usage(err)
 	}
-	input, from, err := c.choose(set)
+	input, from, err := c.choose(set, lines, signs)
 	if err != nil {
 		return err
 	}
@@ -121,7 +126,19 @@ func more(n int) string {
 }
 
 // choose returns the input of the mappings that the flags choose, and what the topic names.
-func (c *mappingTestCommand) choose(set *mapping.Set) (input ingest.Input, from vitals.Origin, err error) {
+func (c *mappingTestCommand) choose(set *mapping.Set, lines *influx.Mappings, signs *vitals.Signs) (input ingest.Input,
+	from vitals.Origin, err error) {
+	if c.Precision != "" || len(set.Names()) == 0 {
+		if lines.Len() == 0 || c.Name != "" || c.Topic != "" {
+			return nil, from, settings.Usagef(`--precision is for mappings with source = "lines", --name and --topic for others`)
+		}
+		input, ok := influx.NewInput(influx.Options{Signs: signs, MaxLineBytes: ingest.DefaultMaxSingleBytes,
+			DeviceTag: influx.DefaultDeviceTag, Mappings: lines}, c.Precision)
+		if !ok {
+			return nil, from, settings.Usagef("--precision: not one of ns, us, ms, s, n, u, m and h")
+		}
+		return input, from, nil
+	}
 	if c.Topic != "" {
 		for _, pattern := range set.Topics() {
 			t, err := mqtt.ParseTopic(pattern)

@@ -77,7 +77,12 @@ func TestMappingBadInput(t *testing.T) {
 // Bad lines and requests are answered as the tables of docs/influxdb.md say, at both addresses.
 func TestInfluxBadInput(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	_, watch, _ := strings.Cut(page(t, "docs/influxdb.md"), "\n## Mappings\n")
+	_, watch, _ = strings.Cut(watch, "```toml\n")
+	watch, _, _ = strings.Cut(watch, "```")
+	file := filepath.Join(t.TempDir(), "mappings.toml")
+	writeFile(t, file, watch)
+	s := serve(t, "--mapping="+file)
 	r := reader{url: s.url}
 	check := func(query, body, status, message string) {
 		t.Helper()
@@ -99,8 +104,10 @@ func TestInfluxBadInput(t *testing.T) {
 	for _, row := range badInput(t, "docs/influxdb.md", 4) {
 		check(row[0], row[1], row[2], row[3])
 	}
-	if got := r.get(t, "/v1/devices/d"); got != "" {
-		t.Errorf("stored %s", got)
+	for _, device := range []string{"d", "watch-1"} {
+		if got := r.get(t, "/v1/devices/"+device); got != "" {
+			t.Errorf("stored %s", got)
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ type Options struct {
 	StaleAfter    time.Duration     `group:"readings-limits" default:"15m" help:"How long after its newest reading, by measured time, a device is listed as stale."`
 	Devices       string            `env:"-" group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file with labels, groups and ranges of devices, for people. It is read again when it changes. Default: none."`
 
-	Mapping       []string `group:"inputs" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics and for POST /v1/mapped/NAME. It may be given several times."`
+	Mapping       []string `group:"inputs" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics, for POST /v1/mapped/NAME and for lines in InfluxDB's line protocol. It may be given several times."`
 	MQTTTopic     string   `name:"mqtt-topic" group:"inputs" default:"${mqtt_topic}" placeholder:"TOPIC" help:"Topic of publications. The levels {device} and {gateway} stand for names that a payload need not repeat."`
 	InfluxTag     string   `name:"influx-device-tag" group:"inputs" default:"${influx_device_tag}" placeholder:"TAG" help:"Tag that names the device of a line in InfluxDB's line protocol."`
 	MLLPAddr      string   `name:"mllp-addr" group:"inputs" placeholder:"HOST:PORT" help:"Address on which gateways send HL7 v2 messages with MLLP, such as 127.0.0.1:2575. The TLS files and limits of the public listener hold there too. MLLP has no tokens: beyond this machine, clients need a certificate (--tls-client-ca). Default: none."`
@@ -176,6 +176,7 @@ type parsed struct {
 	zone    *time.Location // of HL7 v2 messages; nil means none
 
 	mappings *mapping.Set
+	lines    *influx.Mappings
 }
 
 // Check returns a [settings.UsageError] for invalid options. It opens nothing.
@@ -249,14 +250,16 @@ func (c *Options) parse() (p parsed, err error) {
 
 // setMappings reads the mappings for a table of signs.
 func (p *parsed) setMappings(c *Options, signs *vitals.Signs) (err error) {
-	p.mappings, err = mapping.Read(c.Mapping, codes.Table{Signs: signs, PulseAsHeartRate: c.pulseAsHeartRate()},
-		&p.limits.Accepted, func(pattern string) (bool, error) {
+	table := codes.Table{Signs: signs, PulseAsHeartRate: c.pulseAsHeartRate()}
+	p.lines = influx.NewMappings(table, &p.limits.Accepted)
+	p.mappings, err = mapping.Read(c.Mapping, table, &p.limits.Accepted,
+		func(pattern string) (bool, error) {
 			t, err := mqtt.ParseTopic(pattern)
 			if err == nil && t.Overlaps(&p.topic) {
 				err = fmt.Errorf("a topic may have this pattern and that of --mqtt-topic, %s", c.MQTTTopic)
 			}
 			return t.HasDevice(), err
-		})
+		}, mapping.Others{influx.Source: p.lines.Add})
 	if err != nil {
 		return settings.Usagef("--mapping: %v", err)
 	}

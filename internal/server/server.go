@@ -301,7 +301,7 @@ func (s *server) servePublic() (err error) {
 	cfg := s.opt.ingest(s.parsed.limits)
 	lines := influx.New(influx.Options{
 		Problems: s.problems, Signs: cfg.Limits.Signs, IgnoreUnknown: cfg.IgnoreUnknown, MaxLineBytes: cfg.MaxSingleBytes,
-		DeviceTag: s.opt.InfluxTag, Version: s.opt.Version, Ready: s.health.Ready,
+		DeviceTag: s.opt.InfluxTag, Mappings: s.parsed.lines, Version: s.opt.Version, Ready: s.health.Ready,
 	})
 	s.hosts = s.opt.publicHosts(s.parsed.origins)
 	posts := s.requests.Route(readingsTemplate)

@@ -3,9 +3,10 @@
 //
 // # Promise
 //
-// A line is a reading: its tags name the device and the gateway, its fields are signs. 204 means that
-// the readings of all lines are on stable storage. A line of which anything cannot be stored as it was
-// sent is rejected as a whole, by its number, the field and the reason.
+// A line is a reading: its tags name the device and the gateway, its fields are signs, or [Mappings] say
+// where it has these. 204 means that the readings of all lines are on stable storage, but for those that
+// a mapping leaves out. A line of which anything cannot be stored as it was sent is rejected as a whole,
+// by its number, the field and the reason.
 //
 // # Not here
 //

@@ -36,7 +36,7 @@ func FuzzWrite(f *testing.F) {
 		points := 0
 		for lines := influx.NewScanner(body); lines.Next(); points++ {
 			var device string
-			at, err := lines.Read(func(key, value []byte) {
+			at, err := lines.Read(nil, func(key, value []byte) {
 				if string(key) == "device" {
 					device = string(value)
 				}

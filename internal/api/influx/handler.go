@@ -37,6 +37,7 @@ type Options struct {
 	IgnoreUnknown bool   // leave out unknown fields instead of rejecting the line
 	MaxLineBytes  int    // of a line
 	DeviceTag     string // the tag that names the device
+	Mappings      *Mappings
 	Version       string // of the program
 	Ready         func() bool
 }
@@ -80,8 +81,8 @@ func status(path string, p *reply.Problem) int {
 	}
 }
 
-// codes has the codes of InfluxDB 2 by status; others are invalid.
-var codes = map[int]string{
+// errorCodes has the codes of InfluxDB 2 by status; others are invalid.
+var errorCodes = map[int]string{
 	http.StatusUnauthorized:          "unauthorized",
 	http.StatusForbidden:             "forbidden",
 	http.StatusRequestEntityTooLarge: "request too large",
@@ -95,7 +96,7 @@ func (a *api) reject(p *reply.Problem, message string, retryAfter time.Duration)
 	head := a.heads[p]
 	body := []byte(`{"error":`)
 	if a.path == WriteV2Path {
-		body = []byte(`{"code":"` + cmp.Or(codes[head.Status()], "invalid") + `","message":`)
+		body = []byte(`{"code":"` + cmp.Or(errorCodes[head.Status()], "invalid") + `","message":`)
 	}
 	return ingest.Answer{Head: head, Body: append(reply.AppendJSONString(body, message), "}\n"...), RetryAfter: retryAfter}
 }
@@ -198,6 +199,13 @@ func (p precision) unixMs(text []byte) (int64, error) {
 		return 0, vitals.ErrPast
 	}
 	return n * p.ms, nil
+}
+
+// NewInput returns the Input of lines whose timestamps have a precision, by its name in either API. It returns false if
+// there is no such precision.
+func NewInput(opt Options, named string) (in ingest.Input, ok bool) {
+	p, ok := precisions[named]
+	return &input{h: &Handler{opt: opt}, api: &api{path: WriteV2Path}, precision: p}, ok
 }
 
 // newInput returns the input of a request.

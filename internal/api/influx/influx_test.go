@@ -316,7 +316,6 @@ func TestRejectedRequests(t *testing.T) {
 			"The precision must be one of ns, us, ms, s, n, u, m and h."},
 		{"a query that is none", "a=%", line, nil, 400, "invalid", "The query is not valid."},
 		{"nothing", "", "", nil, 411, "invalid", "Send a Content-Length, or a chunked body."},
-		{"a comment only", "", "# nothing\n\n", nil, 400, "invalid", "There is no line with a reading."},
 		{"too many lines", "", strings.Repeat("x\n", 11), nil, 413, "request too large", "A batch may have 10 readings."},
 		{"too long a line", "", "v,x=" + strings.Repeat("y", 1000) + ",device=d heart_rate_bpm=72 1795341600", nil, 413,
 			"request too large", "A reading may have 1000 bytes."},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -17,6 +18,7 @@ type input struct {
 	malformed string // what is wrong with the query; "" means nothing
 
 	number []byte // buffer
+	mapped point
 }
 
 // Reasons for which a line is rejected. Their texts are sent to the client.
@@ -35,12 +37,20 @@ func (s *input) Decode(body []byte, in *ingest.Intake) error {
 	if s.malformed != "" {
 		return ingest.Malformed(s.malformed)
 	}
-	lines := NewScanner(body)
-	for lines.Next() {
-		if in.Batch.Len() == in.MaxReadings {
+	lines, points := NewScanner(body), 0
+	for ; lines.Next(); points++ {
+		if points == in.MaxReadings {
 			return vitals.ErrTooManyReadings
 		}
 		index := lines.Line() - 1
+		if s.h.opt.Mappings.Len() > 0 {
+			if fits := s.take(lines, in, index); fits != nil {
+				if !fits.Ignore && lines.Bytes() > s.h.opt.MaxLineBytes {
+					return vitals.ErrReadingTooLong
+				}
+				continue
+			}
+		}
 		var r vitals.Reading
 		field, err := s.read(lines, &r)
 		if lines.Bytes() > s.h.opt.MaxLineBytes {
@@ -59,10 +69,28 @@ func (s *input) Decode(body []byte, in *ingest.Intake) error {
 		in.Batch.Readings = append(in.Batch.Readings, r)
 		in.Batch.Index = append(in.Batch.Index, int32(index))
 	}
-	if in.Batch.Len() == 0 {
+	if points == 0 && s.api.path == WriteV2Path {
 		return errNoLine
 	}
 	return nil
+}
+
+// take reads a point that a mapping fits, and returns its shape. It returns nil, and reads nothing, if none does.
+func (s *input) take(lines *Scanner, in *ingest.Intake, index int) *shape.Shape {
+	fits, cells, timestamp, err := s.h.opt.Mappings.fitting(lines, &s.mapped)
+	if fits == nil {
+		return nil
+	}
+	record := s.record(fits, cells, index, timestamp)
+	switch given, twice := errors.AsType[*vitals.FieldOf](err); {
+	case twice:
+		in.Batch.Refused = append(in.Batch.Refused, vitals.FieldError{Index: index, Field: given.Part, Err: given.Err})
+	case fits.Ignore:
+		record.Ignore(in)
+	default:
+		record.Take(in)
+	}
+	return fits
 }
 
 // read reads a point, and returns the first rule that it breaks. A point that is not of the protocol
@@ -73,7 +101,7 @@ func (s *input) read(p *Scanner, r *vitals.Reading) (field string, err error) {
 			field, err = name, why
 		}
 	}
-	timestamp, syntax := p.Read(
+	timestamp, syntax := p.Read(nil,
 		func(key, value []byte) { refuse(s.tag(string(key), value, r)) },
 		func(key []byte, kind Kind, value []byte) { refuse(s.field(key, kind, value, r)) },
 	)
@@ -104,10 +132,12 @@ func (s *input) tag(key string, value []byte, r *vitals.Reading) (field string, 
 	default:
 		return "", nil
 	}
-	if field = reportable([]byte(key)); !into.IsZero() {
-		return field, errTwice
+	if err = errTwice; into.IsZero() {
+		*into, err = vitals.ParseName(value)
 	}
-	*into, err = vitals.ParseName(value)
+	if err != nil {
+		field = reportable([]byte(key))
+	}
 	return field, err
 }
 
@@ -127,19 +157,21 @@ func (s *input) field(key []byte, kind Kind, value []byte, r *vitals.Reading) (f
 		return field, errString
 	case kind == Boolean:
 		return field, errBoolean
-	case kind == Other || !s.toJSON(kind, value):
+	}
+	number, ok := appendJSON(s.number[:0], kind, value)
+	if s.number = number; !ok {
 		return field, vitals.ErrNumber
 	}
-	v, err := s.h.opt.Signs.Of(sign).Parse(s.number)
+	v, err := s.h.opt.Signs.Of(sign).Parse(number)
 	if err == nil {
 		r.Values.Set(sign, v)
 	}
 	return field, err
 }
 
-// toJSON sets s.number to a number with the spelling of JSON, which has a digit on both sides of a point and no
-// zeros in front. It returns false if value has no digits where its kind needs them.
-func (s *input) toJSON(kind Kind, value []byte) bool {
+// appendJSON appends a number with the spelling of JSON, which has a digit on both sides of a point and no zeros in
+// front. It returns false if value has no digits where its kind needs them.
+func appendJSON(dst []byte, kind Kind, value []byte) ([]byte, bool) {
 	text, negative := bytes.CutPrefix(value, []byte("-"))
 	digits := 0
 	for digits < len(text) && isDigit(text[digits]) {
@@ -147,22 +179,21 @@ func (s *input) toJSON(kind Kind, value []byte) bool {
 	}
 	whole, rest := bytes.TrimLeft(text[:digits], "0"), text[digits:]
 	fraction := len(rest) > 1 && rest[0] == '.' && isDigit(rest[1])
-	if kind != Float && (digits == 0 || len(rest) > 0) || kind == Unsigned && negative || digits == 0 && !fraction {
-		return false
+	if kind == Other || kind != Float && (digits == 0 || len(rest) > 0) || kind == Unsigned && negative ||
+		digits == 0 && !fraction {
+		return dst, false
 	}
-	s.number = s.number[:0]
 	if negative {
-		s.number = append(s.number, '-')
+		dst = append(dst, '-')
 	}
 	if len(whole) == 0 {
-		s.number = append(s.number, '0')
+		dst = append(dst, '0')
 	}
-	s.number = append(s.number, whole...)
+	dst = append(dst, whole...)
 	if !fraction {
 		rest = bytes.TrimPrefix(rest, []byte("."))
 	}
-	s.number = append(s.number, rest...)
-	return true
+	return append(dst, rest...), true
 }
 
 // reportable returns a name of the client's if it is safe to repeat to it, or "".

@@ -18,7 +18,7 @@ func ours(text []byte) (points []string, bad int, ended bool) {
 	for s := influx.NewScanner(text); s.Next(); {
 		point := ""
 		other := false
-		at, err := s.Read(func(key, value []byte) { point += fmt.Sprintf("tag %q=%q ", key, value) },
+		at, err := s.Read(nil, func(key, value []byte) { point += fmt.Sprintf("tag %q=%q ", key, value) },
 			func(key []byte, kind influx.Kind, value []byte) {
 				other = other || kind == influx.Other
 				if kind == influx.String { // has its escapes

@@ -66,15 +66,18 @@ func (s *Scanner) Line() int { return s.point }
 // Bytes returns how many bytes of the point have been read.
 func (s *Scanner) Bytes() int { return s.at - s.start }
 
-// Read calls tag and field with those of the point, and returns the text of its timestamp, or nil if there is none. A
-// value that is a string has its escapes and not its quotes, a number not its suffix. They are valid until Next is
-// called. The error is why the point is not of the protocol, without repeating it.
-func (s *Scanner) Read(tag func(key, value []byte), field func(key []byte, kind Kind, value []byte)) (timestamp []byte,
-	err error) {
-	if len(s.name(", ")) == 0 {
+// Read calls measurement, if it is not nil, tag and field with those of the point, and returns the text of its
+// timestamp, or nil if there is none. A value that is a string has its escapes and not its quotes, a number not its
+// suffix. They are valid until Next is called. The error is why the point is not of the protocol, without repeating it.
+func (s *Scanner) Read(measurement func(name []byte), tag func(key, value []byte),
+	field func(key []byte, kind Kind, value []byte)) (timestamp []byte, err error) {
+	name := s.name(", ")
+	if len(name) == 0 {
 		s.fail("no measurement")
 	}
-	s.comma()
+	if s.comma(); s.err == nil && measurement != nil {
+		measurement(name)
+	}
 	for s.err == nil && !s.sees(' ') {
 		key := s.key("neither a tag nor a space and a field")
 		value := s.name(",= ")

@@ -73,7 +73,7 @@ func (c *Core) Collect(ch chan<- prometheus.Metric) {
 				float64(c.counters.leftOut[s][d].Load()), "input", s.String(), "reason", d.String())
 		}
 	}
-	to.Counter("pulsegate_mapping_ignored_total", "Payloads that a mapping with ignore has left out.",
+	to.Counter("pulsegate_mapping_ignored_total", "Payloads and lines that a mapping with ignore has left out.",
 		float64(c.counters.ignored.Load()))
 	to.Counter("pulsegate_mapping_rounded_total", "Values that a mapping with round has rounded.",
 		float64(c.counters.rounded.Load()))

@@ -14,12 +14,18 @@ import (
 
 const maxSuffix = 16 // bytes of user_suffix
 
+// Others adds the mappings of other sources than JSON, by the name of the source.
+type Others map[string]func(*shape.Table) error
+
 // Read reads files of mappings to the signs of a table. topic reports whether a pattern of topics is valid,
 // and whether it has {device}. accepted has the ranges of the signs; nil means those of their definitions.
 func Read(paths []string, table codes.Table, accepted *[vitals.MaxSigns]vitals.Range,
-	topic func(pattern string) (device bool, err error)) (*Set, error) {
+	topic func(pattern string) (device bool, err error), others Others) (*Set, error) {
 	set := new(Set)
 	err := shape.Read(paths, func(t *shape.Table) error {
+		if add := others[t.Source]; add != nil {
+			return add(t)
+		}
 		m, err := compile(t, table, accepted, topic)
 		if err != nil {
 			return err
@@ -42,7 +48,7 @@ func compile(t *shape.Table, signs codes.Table, accepted *[vitals.MaxSigns]vital
 	topic func(string) (bool, error)) (m *mapping, err error) {
 	m = &mapping{topic: t.Topic, userSuffix: t.UserSuffix}
 	if t.Source != "" && t.Source != "json" {
-		return nil, bad("source", "only json is read here")
+		return nil, bad("source", "only json and lines are read here")
 	}
 	if t.Sources != "" || t.Member != "" {
 		return nil, bad("source", "sources and member are of files, which import reads")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/shape"
 	"github.com/pulsegate/pulsegate/internal/api/strictjson"
@@ -159,38 +158,21 @@ func (d *decoding) next() {
 		d.ignore()
 		return
 	}
-	r, left := vitals.Reading{}, len(d.in.LeftOut)
-	field, err := d.read(m, &r)
-	if why, disowned := errors.AsType[*disowned](err); disowned {
-		d.in.LeftOut = d.in.LeftOut[:left]
-		for i := range m.Signs {
-			d.leaveOut(&r, m.Signs[i].Field, why.why)
-		}
-		d.index++
-		return
-	}
-	if len(d.in.LeftOut) > left && err == nil && r.Values.IsZero() { // none of the values that it has is one
-		d.index++
-		return
-	}
-	if err == nil {
-		if broken, ok := errors.AsType[*vitals.FieldError](d.in.Rules.Validate(&r, d.in.NowUnixMs)); ok {
-			field, err = broken.Field, broken.Err
+	taken := Record{Shape: m.Shape, Cells: m.cells(&d.payload), Index: d.index}
+	if m.gatt != nil {
+		taken.values = func(r *vitals.Reading) (field string, err error) {
+			got, field, err := d.readGATT(m, r)
+			taken.Stamp = got.when
+			return field, err
 		}
 	}
-	if err != nil {
-		d.in.LeftOut = d.in.LeftOut[:left]
-		d.refuse(field, err)
-		return
-	}
-	d.in.Batch.Readings = append(d.in.Batch.Readings, r)
-	d.in.Batch.Index = append(d.in.Batch.Index, int32(d.index))
+	taken.Take(d.in)
 	d.index++
 }
 
 // ignore leaves out what a mapping ignores.
 func (d *decoding) ignore() {
-	d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{Index: d.index, Source: ingest.Mapping, Ignored: true})
+	(&Record{Index: d.index}).Ignore(d.in)
 	d.index++
 }
 
@@ -215,60 +197,5 @@ func (d *decoding) refuse(field string, err error) {
 	d.index++
 }
 
-func (d *decoding) leaveOut(r *vitals.Reading, field string, why codes.Doubt) {
-	d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{Index: d.index, Source: ingest.Mapping, Device: r.Device,
-		Field: field, Why: why})
-}
-
 // cells returns the values of a payload at the places of a mapping.
 func (m *mapping) cells(p *payload) shape.Cells { return shape.Cells{Values: p.values, At: m.slots} }
-
-// read sets the reading.
-func (d *decoding) read(m *mapping, r *vitals.Reading) (field string, err error) {
-	var from vitals.Origin
-	if d.in.Origin != nil {
-		from = *d.in.Origin
-	}
-	cells := m.cells(&d.payload)
-	if field, err = m.Origin(cells, from, r); err != nil {
-		return field, err
-	}
-	at := shape.Moment{NowUnixMs: d.in.NowUnixMs, Rules: d.in.Rules}
-	if m.gatt != nil {
-		got, field, err := d.readGATT(m, r)
-		if err != nil {
-			return field, err
-		}
-		at.Stamp = got.when
-	} else if field, err = d.readJSON(m, cells, r); err != nil {
-		return field, err
-	}
-	return "time", m.When(cells, at, r)
-}
-
-// readJSON sets the values that the payload has.
-func (d *decoding) readJSON(m *mapping, cells shape.Cells, r *vitals.Reading) (field string, err error) {
-	for i := range m.Signs {
-		s := &m.Signs[i]
-		if r.Values.Has(s.Number) { // a heart rate comes before a pulse that is stored as one
-			continue
-		}
-		n, got, err := m.Value(s, cells)
-		switch {
-		case err != nil:
-			return s.Field, err
-		case got == shape.NotValue:
-			if n := len(d.in.LeftOut); n > ingest.ListedPerMessage && d.in.LeftOut[n-1].Index == d.index {
-				d.in.LeftOut[n-1].More++ // short texts may be millions
-			} else {
-				d.leaveOut(r, s.Field, codes.NotAvailable)
-			}
-		case got == shape.Rounded:
-			d.in.Rounded++
-			r.Values.Set(s.Number, n)
-		case got == shape.Measured:
-			r.Values.Set(s.Number, n)
-		}
-	}
-	return "", nil
-}

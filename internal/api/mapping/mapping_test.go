@@ -50,7 +50,7 @@ func read(t testing.TB, text string) (*mapping.Set, string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.toml")
 	try(t, os.WriteFile(path, []byte(text), 0o600))
-	set, err := mapping.Read([]string{path}, codes.Table{Signs: signs(t)}, nil, topic)
+	set, err := mapping.Read([]string{path}, codes.Table{Signs: signs(t)}, nil, topic, nil)
 	return set, path, err
 }
 
@@ -114,7 +114,7 @@ func TestReadErrors(t *testing.T) {
 		{`device = "/dev"`, "device = \"/dev + /bed\"\ndevices = { a = \"b\" }", "5: devices: needs a device of one place"},
 		{`device = "/dev"`, "device = \"/dev\"\ndevices = { a = \"b c\" }",
 			"5: devices: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
-		{`name = "m"`, "name = \"m\"\nsource = \"csv\"", "3: source: only json is read here"},
+		{`name = "m"`, "name = \"m\"\nsource = \"csv\"", "3: source: only json and lines are read here"},
 		{plain, "[[mapping]]\nname = \"m\"\nignore = true",
 			"3: ignore: needs where, or mappings before it: everything would be ignored"},
 		{`name = "m"`, "name = \"m\"\nwhere = { \"/x\" = \"y\" }\nignore = true",
@@ -645,7 +645,7 @@ func TestExamples(t *testing.T) {
 			`{"device":"AA:BB:CC:DD:EE:FF","time":"2024-03-09T16:00:00.000Z","systolic_mmhg":132,"diastolic_mmhg":73,` +
 				`"pulse_rate_bpm":76}`},
 	} {
-		set, err := mapping.Read([]string{examples + tt.file + ".toml"}, codes.Table{Signs: signs(t)}, nil, topic)
+		set, err := mapping.Read([]string{examples + tt.file + ".toml"}, codes.Table{Signs: signs(t)}, nil, topic, nil)
 		try(t, err)
 		payloads, err := os.ReadFile(examples + "payloads/" + tt.payloads + ".json")
 		try(t, err)
@@ -678,7 +678,7 @@ device = "/id"
 time = "received"
 signs = { heart_rate_bpm = { at = "/hr" }, pulse_rate_bpm = { at = "/pr" } }
 `), 0o600))
-	set, err := mapping.Read([]string{path}, codes.Table{Signs: signs(t), PulseAsHeartRate: true}, nil, topic)
+	set, err := mapping.Read([]string{path}, codes.Table{Signs: signs(t), PulseAsHeartRate: true}, nil, topic, nil)
 	try(t, err)
 	for _, tt := range []struct{ members, want string }{
 		{`"c":"2A5F","value":"0062004800"`, `"spo2_pct":98,"heart_rate_bpm":72}`},

@@ -51,7 +51,7 @@ signs.heart_rate_bpm = { at = "/hr", missing = 350 }
 	try(t, err)
 	accepted := signs(t).DefaultLimits().Accepted
 	accepted[vitals.HeartRate] = vitals.Range{Min: 20_00, Max: 400_00}
-	_, err = mapping.Read([]string{path}, codes.Table{Signs: signs(t)}, &accepted, topic)
+	_, err = mapping.Read([]string{path}, codes.Table{Signs: signs(t)}, &accepted, topic, nil)
 	if err == nil || !strings.Contains(err.Error(), "350 is in the accepted range") {
 		t.Errorf("with a range up to 400: %v", err)
 	}

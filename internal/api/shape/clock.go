@@ -325,7 +325,7 @@ var expanded = strings.NewReplacer("%F", "%Y-%m-%d", "%T", "%H:%M:%S", "%R", "%H
 // it.
 func parsePattern(pattern string, monthNames []string, zoned bool) (f format, err error) {
 	known, f := directives(monthNames), format{names: pattern}
-	digitsOnly := f.literals() == ""
+	digitsOnly, afterNumber := f.literals() == "", false
 	var steps []func(*scanner, *wall)
 	set := map[string]bool{}
 	for text := expanded.Replace(pattern); text != ""; {
@@ -333,6 +333,7 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 		if text[0] == '%' && len(text) > 1 {
 			d, isDirective = known[text[1]]
 		}
+		afterNumber = afterNumber && isDirective
 		switch n := blank(text); {
 		case n > 0:
 			for ; n > 0; n = blank(text) {
@@ -343,6 +344,9 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 				s.skipBlanks()
 			})
 		case isDirective:
+			isNumber := d.width > 0 || text[1] == 'f' || text[1] == 'y'
+			follows := afterNumber && isNumber
+			afterNumber = isNumber
 			if set[d.sets] {
 				return f, fmt.Errorf("%%%c sets what is set already", text[1])
 			}
@@ -372,9 +376,9 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 				break
 			}
 			least := 1
-			if d.width == 4 || len(text) > 1 && text[0] == '%' && (known[text[1]].width > 0 || text[1] == 'f' ||
+			if d.width == 4 || follows || len(text) > 1 && text[0] == '%' && (known[text[1]].width > 0 || text[1] == 'f' ||
 				text[1] == 'y') {
-				least = d.width // a number that is followed by another one
+				least = d.width // a number beside another one, of which a zero could be missing
 			}
 			f.leastDigits, f.mostDigits = f.leastDigits+least, f.mostDigits+d.width
 			steps = append(steps, func(s *scanner, w *wall) { *d.to(w) = s.number(least, d.width) })

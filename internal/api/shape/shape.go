@@ -80,7 +80,7 @@ type condition struct {
 
 // A when says where a time is.
 type when struct {
-	fixed string // Received or Characteristic; "" means that at has it
+	fixed string // Received, Characteristic or Timestamp; "" means that at has it
 	at    text
 }
 
@@ -88,6 +88,7 @@ type when struct {
 const (
 	Received       = "received"       // when the server received the message
 	Characteristic = "characteristic" // the time stamp of the characteristic
+	Timestamp      = "timestamp"      // the timestamp of the line
 )
 
 // A Sign says where the value of a sign is, and how it is written.
@@ -126,6 +127,7 @@ type Options struct {
 	Place       func(at string) error // checks a place; "" is one, too
 	DeviceKnown bool                  // the source may know the device without the mapping
 	Stamped     bool                  // a characteristic has a time stamp
+	Timestamped bool                  // records have timestamps, which are the time unless the mapping has another one
 
 	Accepted *[vitals.MaxSigns]vitals.Range // nil means those of the definitions
 
@@ -283,7 +285,11 @@ func (t *Table) origin(c *compiler) error {
 			*of.to = append(*of.to, c.text(of.key, at))
 		}
 	}
-	if len(c.shape.device) == 0 && !c.opt.DeviceKnown {
+	switch {
+	case len(c.shape.device) > 0 || c.opt.DeviceKnown:
+	case c.opt.Timestamped:
+		return bad("device", "missing: give a place or a text:NAME")
+	default:
 		return bad("device", "missing: give a place, a text:NAME, or a topic with {device}")
 	}
 	for _, of := range [][]text{c.shape.device, c.shape.gateway} {
@@ -328,6 +334,9 @@ func (t *Table) timed(c *compiler) error {
 	if len(formats) == 1 && formats[0] == "" {
 		formats = nil
 	}
+	if len(all) == 0 && c.opt.Timestamped {
+		all = []string{Timestamp}
+	}
 	if len(all) == 0 {
 		return bad("time", `missing: give a place, "characteristic", or "received", with which a retry is a new reading`)
 	}
@@ -337,6 +346,8 @@ func (t *Table) timed(c *compiler) error {
 		case at == Received && i+1 < len(all):
 			return bad("time", `"received" always has a time: nothing after it is used`)
 		case at == Received:
+			c.shape.times = append(c.shape.times, when{fixed: at})
+		case at == Timestamp && c.opt.Timestamped:
 			c.shape.times = append(c.shape.times, when{fixed: at})
 		case at == Characteristic && c.opt.Units == nil:
 			return bad("time", `needs decode = "gatt"`)
@@ -357,7 +368,7 @@ func (t *Table) timed(c *compiler) error {
 		return bad("time_format", "only a time at a place has one")
 	}
 	if t.Zone != "" && !placed && !stamped {
-		return bad("zone", `times that are "received" have none`)
+		return bad("zone", `times that are %q have none`, c.shape.times[0].fixed)
 	}
 	c.shape.clock, err = newClock(formats, t.Zone, t.Ambiguous, t.Months)
 	return err
@@ -485,6 +496,11 @@ func (s *Shape) Fits(cells Cells) bool {
 	return true
 }
 
+// Has reports whether cells have anything at the place of a sign.
+func (s *Shape) Has(cells Cells) bool {
+	return slices.ContainsFunc(s.Signs, func(sign Sign) bool { return cells.get(sign.at).Kind != Absent })
+}
+
 // TakesReceived reports whether a time may be that of the reception.
 func (s *Shape) TakesReceived() bool {
 	return slices.ContainsFunc(s.times, func(w when) bool { return w.fixed == Received })
@@ -580,7 +596,7 @@ type Moment struct {
 	NowUnixMs int64
 	Rules     *vitals.Validator
 
-	// Stamp returns the time stamp of a characteristic; fallback means that it says no time.
+	// Stamp returns the time stamp of a characteristic or of a line; fallback means that it says no time.
 	Stamp func(c *Clock) (unixMs int64, offset vitals.UTCOffset, fallback bool, err error)
 }
 
@@ -593,7 +609,7 @@ func (s *Shape) When(cells Cells, m Moment, r *vitals.Reading) error {
 		case Received:
 			r.TimeUnixMs, r.UTCOffset = m.NowUnixMs, 0 // not the offset of a time that was too old
 			return nil
-		case Characteristic:
+		case Characteristic, Timestamp:
 			r.TimeUnixMs, r.UTCOffset, fallback, err = m.Stamp(s.clock)
 		default:
 			r.TimeUnixMs, r.UTCOffset, fallback, err = w.parse(cells, s.clock)

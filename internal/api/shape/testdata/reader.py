@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 EPOCH = datetime(1970, 1, 1)
 INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)(?:[Tt]|[ \t\u00a0\u202f]+)(\d\d:\d\d)(?::(\d\d)(?:[.,](\d+))?)?"
                      r"(?:[ \t\u00a0\u202f]*([Zz]|UTC|[+-]\d\d(?::?\d\d)?))?", re.ASCII)
+NUMBER = r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"
 SHORT = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%e": "%d", "%k": "%H", "%l": "%I", "%h": "%b"}
 
 
@@ -88,7 +89,7 @@ def time(case):
     for form in case["formats"]:
         try:
             if form.startswith("unix"):
-                if not re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", case["text"], re.ASCII):
+                if not re.fullmatch(NUMBER, case["text"], re.ASCII):
                     continue
                 at = fractions.Fraction(case["text"]) * (1000 if form == "unix_s" else 1)
                 at = at.numerator // at.denominator
@@ -107,7 +108,7 @@ def number(case):
         if not text.endswith(case["suffix"]):
             return None
         text = text[:-len(case["suffix"])].rstrip(" \u00a0\u202f")
-    if not re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", text, re.ASCII):
+    if not re.fullmatch(NUMBER, text, re.ASCII):
         return None
     scaled = (fractions.Fraction(text) - fractions.Fraction(case["minus"])) * fractions.Fraction(case["factor"]) * 10 ** case["decimals"]
     if not case["round"] and scaled.denominator != 1:
@@ -132,6 +133,71 @@ def name(case):
     return long if text and len(long) <= 64 else None
 
 
-for line in sys.stdin:
-    case = json.loads(line)
-    print(json.dumps({"time": time, "number": number, "name": name}[case["kind"]](case)))
+KEY = r"((?:\\[,= ]|[^,= ])+)"
+FIELD = re.compile(KEY + r'=("(?:\\.|[^"\\])*"|[^, "]*)(,|(?= |$))')
+
+
+def plain(text):
+    return re.sub(r"\\([,= ])", r"\1", text)
+
+
+def spelled(value):
+    """Returns what kind of value a field has, and its text as JSON spells it."""
+    if value.startswith('"'):
+        return "text", re.sub(r'\\(["\\])', r"\1", value[1:-1])
+    if value in ("t", "T", "true", "True", "TRUE", "f", "F", "false", "False", "FALSE"):
+        return "literal", "true" if value[0] in "tT" else "false"
+    m = re.fullmatch(r"(-?)(\d+)i|()(\d+)u", value, re.ASCII)
+    if m:
+        return "number", (m[1] or "") + str(int(m[2] or m[4]))
+    m = re.fullmatch(r"(-?)(\d*)(?:\.(\d*))?([eE][+-]?\d+)?", value, re.ASCII)
+    if m and (m[2] or m[3]):
+        return "number", m[1] + str(int(m[2] or 0)) + ("." + m[3] if m[3] else "") + (m[4] or "")
+    return "text", value
+
+
+def line(case):
+    """Returns the device, the time and the values of a line, without those that are no values, or None."""
+    head = re.match(r"((?:\\[, ]|[^, ])+)((?:," + KEY + "=" + KEY + ")*) +", case["text"])
+    if not head:
+        return None
+    cells = {"measurement": ("text", re.sub(r"\\([, ])", r"\1", head[1]))}
+    twice, rest = set(), case["text"][head.end():]
+    places = [("tag:" + plain(k), ("text", plain(v))) for k, v in re.findall("," + KEY + "=" + KEY, head[2])]
+    more = True
+    while more:
+        m = FIELD.match(rest)
+        if not m:
+            return None
+        places.append(("field:" + plain(m[1]), spelled(m[2])))
+        more, rest = m[3] == ",", rest[m.end():]
+    for place, cell in places:
+        twice |= {place} if place in cells else set()
+        cells.setdefault(place, cell)
+    if not re.fullmatch(r" *(-?\d+)? *", rest) or any(cells.get(at, (0, None))[1] != text for at, text in (case["where"] or {}).items()):
+        return None
+    read = list(case["where"] or []) + case["device"] + [sign["at"] for sign in case["signs"].values()]
+    if not rest.strip() or twice & set(read) or not any(sign["at"] in cells for sign in case["signs"].values()):
+        return None
+    parts = [cells.get(at, ("", "")) for at in case["device"]]
+    device = None if any(kind == "literal" for kind, _ in parts) else name({"parts": [text for _, text in parts]})
+    if device is None:
+        return None
+    values = {}
+    for field, sign in case["signs"].items():
+        kind, text = cells.get(sign["at"], ("", ""))
+        if not kind or kind != "literal" and (text.strip() in (case["missing"] or []) or re.fullmatch(NUMBER, text.strip(), re.ASCII)
+                                              and fractions.Fraction(text) in (sign["missing"] or [])):
+            continue
+        values[field] = number(sign | {"text": text}) if kind != "literal" else None
+        if values[field] is None or abs(values[field]) > 1000000:
+            return None
+    if not values:
+        return "left out"
+    per = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1000000)}[case["precision"]]
+    return [device, int(rest) * per[0] // per[1], values]
+
+
+for text in sys.stdin:
+    case = json.loads(text)
+    print(json.dumps({"time": time, "number": number, "name": name, "line": line}[case["kind"]](case), sort_keys=True))
