@@ -74,7 +74,8 @@ func TestKioskSession(t *testing.T) {
 	p.until(`document.readyState === "complete" && ` + values + ` > 0`)
 
 	following(p, s)
-	p.until(`performance.getEntriesByName(new URL("v1/session", location).href).length > 0`) // it knows when it ends
+	// it knows when it ends
+	p.until(`performance.getEntriesByName(new URL("v1/session?renew=1", location).href).length > 0`)
 	try(t, s.process.Signal(syscall.SIGSTOP))
 	p.js(`window.realNow = Date.now; Date.now = () => realNow() + 30 * 24 * 3600e3`)
 	p.shows("Your session has ended. No values since ")

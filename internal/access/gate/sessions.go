@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,7 +131,7 @@ func cookies(r *http.Request) []string {
 	}
 	var values []string
 	for _, name := range []string{secureCookie, plainCookie} {
-		if name == plainCookie && r.TLS != nil {
+		if name == plainCookie && schemeOf(r) == "https" {
 			continue // anybody on the network may have set it
 		}
 		for _, c := range r.CookiesNamed(name) {
@@ -162,11 +163,11 @@ func (g *Gate) SignIn(w http.ResponseWriter, r *http.Request, text string, now t
 	g.sessions.end(v.Cookies)
 	kiosk := token.KioskCookie(text)
 	if _, expires, err := g.Tokens.LookupKiosk(kiosk, now.UnixMilli()); err == nil {
-		setKiosk(w, isSecure(r), kiosk, expires, now)
+		setSession(w, isSecure(r), kiosk, kioskAge(expires, now))
 		return Allowed
 	}
 	value := g.sessions.begin(session{token: digest, holder: digest.ID()}, now)
-	http.SetCookie(w, sessionCookie(isSecure(r), value, int(sessionTime/time.Second)))
+	setSession(w, isSecure(r), value, int(sessionTime/time.Second))
 	return Allowed
 }
 
@@ -178,29 +179,34 @@ func (g *Gate) SignOut(w http.ResponseWriter, r *http.Request, now time.Time) (a
 		address = found.login.EndAddress()
 	}
 	g.sessions.end(values)
-	http.SetCookie(w, sessionCookie(isSecure(r), "", -1))
+	setSession(w, isSecure(r), "", -1)
 	return address
 }
 
 // Session returns what the session of the sender of r allows, if there is one, and when it ends at the latest, which is
-// zero for a kiosk's token that does not expire. It sets the cookie of a kiosk again, which browsers would drop before
-// the token expires.
-func (g *Gate) Session(w http.ResponseWriter, r *http.Request, now time.Time) (
-	access Access, expires time.Time, ok bool) {
+// zero for a kiosk's token that does not expire.
+func (g *Gate) Session(r *http.Request, now time.Time) (access Access, expires time.Time, ok bool) {
 	v := CredentialsOf(r)
 	found, verified, ok := g.inSession(&v, token.Read, now)
 	if !ok || !verified.Has(token.Read) {
 		return Access{}, time.Time{}, false
 	}
-	for _, c := range r.Cookies() {
-		if c.Name != secureCookie && (c.Name != plainCookie || r.TLS != nil) {
-			continue // see cookies
-		}
-		if _, expires, ok := inKiosk(g, []string{c.Value}, now); ok {
-			setKiosk(w, c.Name == secureCookie, c.Value, expires, now)
-		}
+	if ends := verified.Expires(); !ends.IsZero() && (found.expires.IsZero() || ends.Before(found.expires)) {
+		found.expires = ends
 	}
 	return accessOf(verified), found.expires, true
+}
+
+// RenewKiosk sets the cookie of a kiosk again, which browsers would drop before the token expires. Call it only for a
+// request that asks for that: the answer to any other one may arrive after the person has signed out.
+func RenewKiosk(g *Gate, w http.ResponseWriter, r *http.Request, now time.Time) {
+	for _, value := range cookies(r) {
+		if _, expires, ok := inKiosk(g, []string{value}, now); ok {
+			secure := slices.ContainsFunc(r.CookiesNamed(secureCookie), func(c *http.Cookie) bool { return c.Value == value })
+			http.SetCookie(w, sessionCookie(secure, value, kioskAge(expires, now)))
+			return
+		}
+	}
 }
 
 // inSession returns whose session a request names, which ends when the token or the login
@@ -236,13 +242,20 @@ func inKiosk(g *Gate, cookies []string, now time.Time) (p *token.Principal, expi
 	return nil, time.Time{}, false
 }
 
-// setKiosk sets the cookie of a kiosk. expires is that of the token; zero means never.
-func setKiosk(w http.ResponseWriter, secure bool, value string, expires, now time.Time) {
+// kioskAge returns for how many seconds a browser keeps the cookie of a kiosk whose token expires then; zero means
+// never.
+func kioskAge(expires, now time.Time) int {
 	age := maxCookieTime
 	if !expires.IsZero() {
 		age = min(age, max(expires.Sub(now), time.Second)) // an age of less than a second removes the cookie
 	}
-	http.SetCookie(w, sessionCookie(secure, value, int(age/time.Second)))
+	return int(age / time.Second)
+}
+
+// setSession sets the cookie of a session, and removes that of the other name, which may name another session.
+func setSession(w http.ResponseWriter, secure bool, value string, maxAge int) {
+	http.SetCookie(w, sessionCookie(secure, value, maxAge))
+	http.SetCookie(w, sessionCookie(!secure, "", -1))
 }
 
 // sessionCookie returns the cookie of a session; maxAge is in seconds.

@@ -200,30 +200,31 @@ func TestKioskSession(t *testing.T) {
 		}
 	}
 
-	session := func(c *http.Cookie, at time.Time, header ...string) (renewed []*http.Cookie, ends time.Time, ok bool) {
+	asks := func(c *http.Cookie, at time.Time, header ...string) (renewed []*http.Cookie, ends time.Time, ok bool) {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "http://ward.example/v1/session", nil)
 		r.AddCookie(c)
 		for i := 0; i < len(header); i += 2 {
 			r.Header.Set(header[i], header[i+1])
 		}
-		_, ends, ok = restarted.Session(w, r, at)
+		_, ends, ok = restarted.Session(r, at)
+		gate.RenewKiosk(restarted, w, r, at)
 		return w.Result().Cookies(), ends, ok
 	}
-	renewed, ends, ok := session(c, last)
+	renewed, ends, ok := asks(c, last)
 	if !ok || !ends.Equal(expires) || len(renewed) != 1 || renewed[0].Value != c.Value || renewed[0].MaxAge != 100 ||
 		!renewed[0].Secure || renewed[0].Name != c.Name {
 		t.Errorf("the session: %t until %v, cookies %+v", ok, ends, renewed)
 	}
-	if renewed, _, ok := session(c, last, "Sec-Fetch-Site", "cross-site"); ok || len(renewed) != 0 {
+	if renewed, _, ok := asks(c, last, "Sec-Fetch-Site", "cross-site"); ok || len(renewed) != 0 {
 		t.Errorf("for another site: %t, cookies %+v", ok, renewed)
 	}
 	unending, _ := signIn(g, always, "http://ward.example")
-	renewed, ends, ok = session(unending, now.Add(10000*24*time.Hour))
+	renewed, ends, ok = asks(unending, now.Add(10000*24*time.Hour))
 	if !ok || !ends.IsZero() || len(renewed) != 1 || renewed[0].MaxAge != 400*24*3600 || renewed[0].Secure {
 		t.Errorf("the session of a token that does not expire: %t until %v, cookies %+v", ok, ends, renewed)
 	}
 	plain, _ := signIn(restarted, f.read, "http://ward.example")
-	if renewed, ends, ok := session(plain, now); !ok || !ends.Equal(now.Add(12*time.Hour)) || len(renewed) != 0 {
+	if renewed, ends, ok := asks(plain, now); !ok || !ends.Equal(now.Add(12*time.Hour)) || len(renewed) != 0 {
 		t.Errorf("another session: %t until %v, cookies %+v", ok, ends, renewed)
 	}
 
@@ -232,5 +233,62 @@ func TestKioskSession(t *testing.T) {
 	try(t, err, f.set.Reload())
 	if got := use(g, c, token.Read, now); got != gate.NoCredentials {
 		t.Errorf("after the token was revoked: %v", got)
+	}
+}
+
+// The session that /v1/session shows ends when its token expires, if that is before its 12 hours have passed.
+func TestSessionExpires(t *testing.T) {
+	f := newFixture(t)
+	ends := now.Add(time.Hour)
+	short := create(t, f.tokens, token.Token{Gateway: name(t, "ward"), Rights: token.Read, Expires: ends})
+	try(t, f.set.Reload())
+	g := &gate.Gate{Tokens: f.set, Audit: f.log}
+	c, _ := signIn(g, short, "http://ward.example")
+	r := httptest.NewRequest("GET", "/v1/session", nil)
+	r.AddCookie(c)
+	if _, got, ok := g.Session(r, now); !ok || !got.Equal(ends) {
+		t.Errorf("it ends %v, %t; want %v", got, ok, ends)
+	}
+}
+
+// Signing in and out leaves no cookie of the other name: a kiosk's would be found when the session has ended.
+func TestSignOutOfBoth(t *testing.T) {
+	f := newFixture(t)
+	wall := create(t, f.tokens, token.Token{Gateway: name(t, "wall"), Rights: token.Read, Kiosk: true})
+	try(t, f.set.Reload())
+	g := &gate.Gate{Tokens: f.set, Audit: f.log}
+	jar := map[string]string{} // of a browser, to which http and https are one
+	request := func(method, scheme string) *http.Request {
+		r := httptest.NewRequest(method, scheme+"://ward.example/v1/session", nil)
+		r.TLS = nil // a proxy has it
+		r.Header.Set("Origin", scheme+"://ward.example")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		for name, value := range jar {
+			r.AddCookie(&http.Cookie{Name: name, Value: value})
+		}
+		return r
+	}
+	keep := func(w *httptest.ResponseRecorder) {
+		for _, c := range w.Result().Cookies() {
+			if jar[c.Name] = c.Value; c.MaxAge < 0 {
+				delete(jar, c.Name)
+			}
+		}
+	}
+	for _, tt := range []struct{ scheme, token string }{{"http", wall}, {"https", f.read}} {
+		w := httptest.NewRecorder()
+		g.SignIn(w, request("POST", tt.scheme), strings.TrimPrefix(tt.token, "Bearer "), now)
+		if keep(w); len(jar) != 1 {
+			t.Errorf("over %s the browser has %d cookies of sessions, want 1", tt.scheme, len(jar))
+		}
+	}
+	jar["pulsegate"] = token.KioskCookie(strings.TrimPrefix(wall, "Bearer ")) // somebody on the network has set it
+	w := httptest.NewRecorder()
+	g.SignOut(w, request("DELETE", "https"), now)
+	if keep(w); len(jar) != 0 {
+		t.Errorf("after signing out the browser has %v", jar)
+	}
+	if _, _, ok := g.Session(request("GET", "https"), now); ok {
+		t.Error("after signing out the browser is signed in")
 	}
 }

@@ -63,6 +63,6 @@ func FinishSignIn(g *Gate, w http.ResponseWriter, r *http.Request, now time.Time
 		return Forbidden
 	}
 	value := g.sessions.begin(session{login: login, holder: p.ID()}, now)
-	http.SetCookie(w, sessionCookie(g.SignIns.Secure(), value, int(sessionTime/time.Second)))
+	setSession(w, g.SignIns.Secure(), value, int(sessionTime/time.Second))
 	return Allowed
 }

@@ -24,6 +24,7 @@ type Principal struct {
 	limit    Limit
 	limiter  *Bucket  // of limit; nil means no limit
 	budgets  *Budgets // nil means no token
+	expires  time.Time
 
 	actor string // "" means the holder of a token in the file
 }
@@ -51,8 +52,8 @@ func NewPrincipal(who Identity, spec *Token, opt *Options, start time.Time, was 
 func (t *Token) principal(opt *Options, start time.Time, was *Principal) Principal {
 	p := Principal{
 		id: t.ID(), gateway: t.Gateway, devices: t.Devices, before: Before(t.Devices), rights: t.Rights,
-		subjects: t.Subjects.List(),
-		limit:    cmp.Or(t.Limit, opt.DefaultLimit),
+		subjects: t.Subjects.List(), expires: t.Expires,
+		limit: cmp.Or(t.Limit, opt.DefaultLimit),
 	}
 	if was != nil {
 		p.budgets = was.budgets
@@ -92,6 +93,14 @@ func (p *Principal) ID() ID {
 		return ID{}
 	}
 	return p.id
+}
+
+// Expires returns when the token expires; zero means never, or that there is no token.
+func (p *Principal) Expires() time.Time {
+	if p == nil {
+		return time.Time{}
+	}
+	return p.expires
 }
 
 // Gateway returns the name of the gateway that the token belongs to.

@@ -64,7 +64,7 @@ func (h *Handler) Mount(read func(template string, h http.Handler),
 // Index serves GET and HEAD of /.
 func (h *Handler) Index(w http.ResponseWriter, r *http.Request) {
 	state := sessionOut
-	switch s := h.sessionState(w, r); {
+	switch s := h.sessionState(r); {
 	case !s.Tokens && !s.Provider:
 		state = sessionOpen
 	case s.SignedIn && s.AllDevices:
@@ -96,13 +96,16 @@ type sessionState struct {
 
 // Session serves GET and HEAD of /v1/session: whether the sender is signed in.
 func (h *Handler) Session(w http.ResponseWriter, r *http.Request) {
-	query.WriteJSON(w, r, h.sessionState(w, r))
+	if r.URL.Query().Has("renew") {
+		gate.RenewKiosk(h.opt.Gate, w, r, time.Now())
+	}
+	query.WriteJSON(w, r, h.sessionState(r))
 }
 
-func (h *Handler) sessionState(w http.ResponseWriter, r *http.Request) sessionState {
+func (h *Handler) sessionState(r *http.Request) sessionState {
 	state := sessionState{Tokens: h.opt.Gate.Tokens != nil, SignedIn: h.opt.Gate.Open(), AllDevices: h.opt.Gate.Open(),
 		Provider: h.opt.Gate.SignIns != nil}
-	if access, expires, ok := h.opt.Gate.Session(w, r, time.Now()); ok {
+	if access, expires, ok := h.opt.Gate.Session(r, time.Now()); ok {
 		state.SignedIn, state.AllDevices = true, access.CoversAll()
 		if !expires.IsZero() {
 			expires = expires.UTC()

@@ -98,8 +98,8 @@ const dayMs = 24 * 3600 * 1000;
 // ask asks the server for the session, which renews the cookie of a kiosk, and forgets when to ask again.
 async function ask() {
   asksAt = now() + 60000; // if there is no answer
-  const { tokens, signed_in, all_devices, expires } = await request("v1/session");
-  asksAt = now() + dayMs;
+  const { tokens, signed_in, all_devices, expires } = await request("v1/session?renew=1");
+  if (signed_in) asksAt = now() + dayMs;
   ends = expires === undefined ? Infinity : Date.parse(expires);
   return { open: signed_in && !tokens && expires === undefined, signed_in, all_devices };
 }
@@ -146,8 +146,11 @@ addEventListener("signedout", check);
 
 // The values go when the session ends, also if the server cannot be asked. Another tab may have begun a new one.
 addEventListener("tick", async () => {
-  if (session === null || session.open || !session.signed_in) return;
-  if (now() >= ends) {
+  if (session === null || session.open) return;
+  if (!session.signed_in) { // a screen on a wall goes on by itself if its session was only thought to have ended
+    const waits = main.querySelector(".ended") !== null && !main.querySelector("#token")?.value && now() >= asksAt;
+    if (waits && (await ask().catch(() => null))?.signed_in) start();
+  } else if (now() >= ends) {
     await end(ends);
     const next = await ask().catch(() => null);
     if (next?.signed_in) start();
