@@ -39,7 +39,8 @@ func TestPrintPatient(t *testing.T) {
 			`"heart_rate_bpm":%d,"spo2_pct":%d,"respiratory_rate_bpm":%d,"resting_heart_rate_bpm":%d,"body_temperature_c":%d`,
 			60+i%80, 92+i%8, 12+i%9, 50+i%7, 36+i%2)))
 		if i%15 == 0 {
-			readings = append(readings, reading("cuff-1", at, fmt.Sprintf(`"systolic_mmhg":%d,"diastolic_mmhg":%d`, 110+i%50, 71)))
+			readings = append(readings,
+				reading("cuff-1", at, fmt.Sprintf(`"systolic_mmhg":%d,"diastolic_mmhg":%d`, 110+i%50, 71)))
 		}
 	}
 	s.post(readings...)
@@ -67,7 +68,8 @@ func TestPrintPatient(t *testing.T) {
 	if n := len(pageOfPDF.FindAll(pdf, -1)); n < 4 || n > 5 {
 		t.Errorf("a day has %d pages, want 2 and those of 96 measurements", n)
 	}
-	for _, want := range []string{"Patient P-17, ", "Printed ", time.Now().UTC().Format(" Jan 2006, "), " (UTC)",
+	for _, want := range []string{"Patient P-17, ", "Printed ",
+		time.Now().Add(-12 * time.Hour).UTC().Format(" Jan 2006, "), " (UTC)",
 		"Assignments", "Alerts of this range"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the sheet has no %q:\n%s", want, text)
@@ -100,6 +102,48 @@ func TestPrintPatient(t *testing.T) {
 	p.shows("The answer is incomplete.")
 }
 
+// A list of measurements that was printed is read again when what is stored has changed: the sheet has the subject of
+// now.
+func TestPrintCorrected(t *testing.T) {
+	s := serve(t)
+	begin, next := stamp(30*time.Hour), stamp(29*time.Hour)
+	assignment(s, "assign", "cuff-1", "P-102", begin, "")
+	var readings []string
+	for i := range 1100 { // more than are drawn one by one
+		readings = append(readings, reading("cuff-1", time.Duration(i)*time.Minute+time.Hour,
+			`"systolic_mmhg":118,"diastolic_mmhg":71`))
+	}
+	s.post(readings...)
+	p := open(t, s.url+"/#device?device=cuff-1&from="+stamp(24*time.Hour)+"&to="+stamp(30*time.Minute))
+	p.drawn()
+	p.shows("Subject P-102 since")
+	p.js(`window.print = () => { window.isPrinted = true; }`)
+	press := func() string {
+		t.Helper()
+		p.js(`window.isPrinted = false`)
+		p.press("Print")
+		p.until(`window.isPrinted`)
+		_, text := p.printed()
+		p.until(`!document.documentElement.hasAttribute("data-print")`)
+		return text
+	}
+	of := func(text, subject string) int { return strings.Count(text, "\t118/71\t\t"+subject) }
+	if text := press(); of(text, "P-102") != 1100 {
+		t.Fatalf("the sheet has %d measurements, want 1100:\n%s", of(text, "P-102"), text)
+	}
+	assignment(s, "end", "cuff-1", "", begin, next)
+	assignment(s, "assign", "cuff-1", "P-200", next, "")
+	p.shows("Subject P-200 since")
+	text, deadline := press(), time.Now().Add(time.Minute)
+	for of(text, "P-200") != 1100 && time.Now().Before(deadline) { // the readings are read after that
+		time.Sleep(100 * time.Millisecond)
+		text = press()
+	}
+	if of(text, "P-200") != 1100 || of(text, "P-102") > 0 {
+		t.Errorf("the sheet has %d measurements of P-200, and %d of P-102, want 1100 and 0", of(text, "P-200"), of(text, "P-102"))
+	}
+}
+
 // The fleet on paper has all columns, also those that are not chosen, and no controls.
 func TestPrintFleet(t *testing.T) {
 	s := serve(t)
@@ -119,7 +163,8 @@ func TestPrintFleet(t *testing.T) {
 		t.Errorf("%d pages with\n%s", len(pageOfPDF.FindAll(pdf, -1)), text)
 	}
 	p.until(`!document.documentElement.hasAttribute("data-print")`)
-	if after := eval[string](p, `document.querySelector("table.fleet").innerText`); strings.Contains(after+before, "71.5") {
+	if after := eval[string](p, `document.querySelector("table.fleet").innerText`); strings.Contains(after+before,
+		"71.5") {
 		t.Errorf("before and after printing, a column is shown that was not chosen:\n%s", after)
 	}
 }

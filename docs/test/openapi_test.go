@@ -610,7 +610,7 @@ func (c client) session(token string) {
 	resp.Body.Close()
 	scheme := c.doc.Components.SecuritySchemes["session"].Value
 	cookies := resp.Cookies()
-	if len(cookies) != 1 || cookies[0].Name != scheme.Name {
+	if len(cookies) != 2 || cookies[1].MaxAge >= 0 || cookies[0].Name != scheme.Name {
 		c.t.Fatalf("the cookies are %v, described is %s", cookies, scheme.Name)
 	}
 	c.want(200, "GET", "/v1/devices", "", "Cookie", cookies[0].Name+"="+cookies[0].Value)

@@ -2,6 +2,7 @@ package alert
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 
@@ -65,12 +66,15 @@ func (h *Handler) listSubject(w http.ResponseWriter, r *http.Request, subjects *
 // partsIn returns the parts of alerts that lie in some assignments of one subject, which are by device, the newest
 // first. [Replay.MostAlerts] bounds those of all devices.
 func (p *Replay) partsIn(ctx context.Context, all []storage.Assignment) (parts []part, err error) {
-	for len(all) > 0 {
+	for first := true; len(all) > 0; first = false {
 		n := slices.IndexFunc(all, func(a storage.Assignment) bool { return a.Device != all[0].Device })
 		if n < 0 {
 			n = len(all)
 		}
 		some, err := p.partsWithin(ctx, all[:n])
+		if !first && errors.Is(err, context.DeadlineExceeded) { // the store answers, and there are too many devices
+			err = errInterrupted
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +89,9 @@ func (p *Replay) partsIn(ctx context.Context, all []storage.Assignment) (parts [
 // partsWithin returns the parts of alerts of a device that lie in some of its assignments, those of one subject. What
 // is between them counts as nobody's, whoever wore the device then.
 func (p *Replay) partsWithin(ctx context.Context, all []storage.Assignment) (parts []part, err error) {
-	all = slices.DeleteFunc(slices.Clone(all), func(a storage.Assignment) bool { return a.ToUnixMs < p.FromUnixMs })
+	all = slices.DeleteFunc(slices.Clone(all), func(a storage.Assignment) bool {
+		return a.ToUnixMs < p.FromUnixMs || a.FromUnixMs > p.UntilUnixMs+maxAhead.Milliseconds()
+	})
 	if len(all) == 0 || newRuns(p.Rules, &all[0].Device) == nil {
 		return nil, nil
 	}

@@ -334,7 +334,7 @@ func (d *describer) paths() object {
 		query.SubjectsPath + "/readings":   d.readingsOfSubject(pageOfSubject, ofReadings(all[:query.SubjectFormats])),
 		query.SubjectsPath + "/aggregates": d.aggregatesOfSubject(pageOfSubject, ofAggregates),
 		query.SubjectsPath + "/latest":     d.latestOfSubject(ofSubject),
-		alert.SubjectPath:                  d.alertsOfSubject(ofSubject, ofAlerts),
+		alert.SubjectPath:                  d.ofSubject(alertsOfSubject(ofSubject, ofAlerts), false),
 		Path: d.get(operation{
 			id: "getDescription", summary: "This document",
 			params: []object{inHeader("If-None-Match", "ETag of a copy of this document.", object{"type": "string"})},

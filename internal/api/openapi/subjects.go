@@ -57,15 +57,15 @@ func (d *describer) latestOfSubject(problems []*reply.Problem) object {
 	}, false)
 }
 
-func (d *describer) alertsOfSubject(problems []*reply.Problem, params []object) object {
-	return d.ofSubject(operation{
+func alertsOfSubject(problems []*reply.Problem, params []object) operation {
+	return operation{
 		id: "listAlertsOfSubject", summary: "The alerts of a subject in a range, of all devices",
 		params: params, problems: problems,
 		description: "The parts of alerts that lie in the time in which their device was assigned to the subject. " +
 			"In all other respects it is as the alerts of a device in a range; from is needed. The bounds on time and on " +
 			"alerts are for all devices together. " + alert.Notice,
 		answers: object{"200": ok("The alerts, the newest first.", object{jsonType: ref("schemas", "Alerts")})},
-	}, false)
+	}
 }
 
 // addSubjects adds the schemas of answers about subjects. aggregate has the members of a line of aggregates, and value

@@ -25,8 +25,8 @@ var errCursor = errors.New("not a cursor of this list")
 //	0x04  8 bytes: end of the last bucket shown, Unix ms, big-endian
 //	0x05  8 bytes: time of the newest reading of the last device shown, Unix ms; its name
 //	0x06  8 bytes: rank of the last device shown when the worst come first; its name
-//	0x07  4 bytes of the subject and the encoding of a storage.ChangeCursor, both encrypted with the store's key, to which
-//	      the bytes before them are bound
+//	0x07  4 bytes of the subject and the encoding of a storage.ChangeCursor, both encrypted with the store's key, to
+//	      which the bytes before them are bound
 //	0x08  8 bytes: time of the last reading of a subject shown, Unix ms; the name of its device; ascending
 //	0x09  the same, descending
 //	0x0a  8 bytes: end of the last bucket of a subject shown, Unix ms
@@ -48,7 +48,7 @@ const (
 var cursorDevices = [...]byte{byName: cursorDevice, byAge: cursorAge, byWorst: cursorWorst}
 
 // maxCursorBytes is the maximum length of a cursor as text.
-var maxCursorBytes = base64.RawURLEncoding.EncodedLen(headBytes + 192 + vitals.MaxNameBytes)
+var maxCursorBytes = base64.RawURLEncoding.EncodedLen(headBytes + 196 + vitals.MaxNameBytes)
 
 // maxCursorUnixMs is the greatest time in a cursor: the end of the last bucket that there may be. The audit log has
 // times of cursors.

@@ -62,13 +62,13 @@ export function device(main, params) {
   const alerts = new Alerts(name, redraw);
   let active; // a promise of the list of active alerts
   const past = new Past({ rules: () => active.then(() => alerts.rules), isShown: () => true, textOf: (a) => a.name, onChange: redraw });
-  const measured = new Measured((params) => fetch(path + "/readings?" + query({ from: iso(from), to: iso(to), ...params })), "subject");
-  const sheet = new Sheet({ about: () => printText.device(name, label, spanText(from, to, zoneOf())), charts: () => drawn.values(), figures, rest: measured.box, before: () => measured.fill() });
+  const measured = new Measured((params) => fetch(path + "/readings?" + query({ from: iso(data.from), to: iso(data.to), ...params })), "subject");
+  const sheet = new Sheet({ about: () => printText.device(name, label, data ? spanText(data.from, data.to, zoneOf()) : ""), charts: () => drawn.values(), figures, rest: measured.box, before: () => measured.fill() });
   let label;
   const prepare = async () => {
-    const mine = loading;
-    await measured.load();
-    if (mine === loading) return;
+    const mine = loading, isShown = () => data !== null && data.from === from && data.to === to;
+    if (isShown()) await measured.load();
+    if (mine === loading && isShown()) return;
     measured.clear();
     throw new Error(printText.changed);
   };
@@ -137,7 +137,8 @@ export function device(main, params) {
       const listed = await request("v1/rejections?" + query({ device: name, limit: 1000 })).catch(() => ({ rejections: [] }));
       next.leftOut = listed.rejections.filter((r) => r.left_out);
       if (mine !== loading || closed) return;
-      data = next;
+      data = { ...next, from, to };
+      measured.clear(); // what it has read may be another subject's now, or be erased
       readAt = performance.now();
       news = false;
       status.replaceChildren();
@@ -233,6 +234,7 @@ export function device(main, params) {
 
   // show draws the data.
   function show() {
+    const { from, to } = data; // another range may have been chosen, and not been read yet
     if (data.raw) {
       const last = data.raw.findLast((r) => r.utc_offset_minutes !== undefined);
       if (last) offset = last.utc_offset_minutes;

@@ -63,12 +63,12 @@ export function patient(main, params) {
     isShown: (a) => a.subject === id && assigned.some((w) => w.device === a.device && w.from <= a.from && a.to <= w.to),
     textOf: (a) => pastText.ofDevice(a.name, a.label ?? a.device), onChange: () => { if (data !== null && !closed) show(); },
   });
-  const measured = new Measured((params) => asked({ from: iso(from), to: iso(to), ...params }), "device");
-  const sheet = new Sheet({ about: () => (loaded ? printText.patient(id, spanText(from, to, "local")) : ""), charts: () => drawn.values(), figures, rest: measured.box, before: () => measured.fill() });
+  const measured = new Measured((params) => asked({ from: iso(data.from), to: iso(data.to), ...params }), "device");
+  const sheet = new Sheet({ about: () => (data ? printText.patient(id, spanText(data.from, data.to, "local")) : ""), charts: () => drawn.values(), figures, rest: measured.box, before: () => measured.fill() });
   const prepare = async () => {
-    const mine = loading, spans = spansText(assigned);
-    await measured.load();
-    if (mine === loading && data !== null && spans === spansText(assigned)) return;
+    const mine = loading, spans = spansText(assigned), isShown = () => data !== null && data.from === from && data.to === to;
+    if (isShown()) await measured.load();
+    if (mine === loading && isShown() && spans === spansText(assigned)) return;
     measured.clear();
     throw new Error(printText.changed);
   };
@@ -140,7 +140,8 @@ export function patient(main, params) {
       }
       const next = await readRange({ ask, limits: () => request("v1/limits"), tz: () => Intl.DateTimeFormat().resolvedOptions().timeZone }, from, to);
       if (mine !== loading || closed) return;
-      data = { ...next, range };
+      data = { ...next, range, from, to };
+      measured.clear(); // what it has read may be erased now
       pauseMs = rereadMs;
       reading = false;
       missing.textContent = d.unread ? `The newest value may be missing of ${d.unread.map((s) => SIGNS[s]?.label ?? s).join(", ")}.` : "";
@@ -234,6 +235,7 @@ export function patient(main, params) {
   const usualOf = (s) => own[s]?.usual ?? data.limits.signs[s].usual;
 
   function show() {
+    const { from, to } = data; // another range may have been chosen, and not been read yet
     past.show("local");
     shown.textContent = `${timeText(from, "local")} to ${timeText(to, "local")}` + (data.raw ? `, ${counted(data.total, "reading")}` : `, buckets of ${stepWords(data.step)}`);
     const together = (a, b, device) => assigned.some((w) => w.device === device && w.from <= a * 1000 && b * 1000 < w.to);
