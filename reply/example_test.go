@@ -14,14 +14,14 @@ func Example() {
 	var (
 		stored  = reply.JSON(200, map[string]string{"status": "stored"})
 		busy    = reply.NewProblem(503, "https://pulsegate.example/problems/overload", "Overloaded").Answer("", nil)
-		invalid = reply.NewProblem(422, "https://pulsegate.example/problems/invalid-reading", "Invalid reading")
+		invalid = reply.NewProblem(422, "https://pulsegate.example/invalid", "Invalid")
 	)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Query().Get("load") {
 		case "high":
 			busy.WriteRetryAfter(w, r, 2*time.Second)
 		case "odd":
-			invalid.Write(w, r, "above the highest value that is accepted",
+			invalid.Write(w, r, "too high",
 				reply.String("field", "spo2_pct"))
 		default:
 			stored.ServeHTTP(w, r)
@@ -39,8 +39,7 @@ func Example() {
 	// 503, retry after "2"
 	// {"type":"https://pulsegate.example/problems/overload","title":"Overloaded","status":503}
 	// 422, retry after ""
-	// {"type":"https://pulsegate.example/problems/invalid-reading","title":"Invalid reading","status":422,"detail":"above
-	// the highest value that is accepted","field":"spo2_pct"}
+	// {"type":"https://pulsegate.example/invalid","title":"Invalid","status":422,"detail":"too high","field":"spo2_pct"}
 }
 
 // A server that writes to its connections directly appends several answers to one
