@@ -66,7 +66,7 @@ export function device(main, params) {
   const sheet = new Sheet({ about: () => printText.device(name, label, data ? spanText(data.from, data.to, zoneOf()) : ""), charts: () => drawn.values(), figures, rest: measured.box, before: () => measured.fill() });
   let label;
   const prepare = async () => {
-    const mine = loading, isShown = () => data !== null && data.from === from && data.to === to;
+    const mine = loading, isShown = () => data !== null && data.of === loading; // no other range was chosen
     if (isShown()) await measured.load();
     if (mine === loading && isShown()) return;
     measured.clear();
@@ -137,7 +137,7 @@ export function device(main, params) {
       const listed = await request("v1/rejections?" + query({ device: name, limit: 1000 })).catch(() => ({ rejections: [] }));
       next.leftOut = listed.rejections.filter((r) => r.left_out);
       if (mine !== loading || closed) return;
-      data = { ...next, from, to };
+      data = { ...next, from, to, of: mine };
       measured.clear(); // what it has read may be another subject's now, or be erased
       readAt = performance.now();
       news = false;
@@ -308,6 +308,7 @@ export function device(main, params) {
     tail = [];
     to = now();
     if (range !== "all") from = to - ranges[range][1];
+    [data.from, data.to] = [from, to];
     data.raw = data.raw.filter((r) => Date.parse(r.time) >= from);
     data.total = data.raw.length;
     show();

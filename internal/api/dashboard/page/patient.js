@@ -66,7 +66,7 @@ export function patient(main, params) {
   const measured = new Measured((params) => asked({ from: iso(data.from), to: iso(data.to), ...params }), "device");
   const sheet = new Sheet({ about: () => (data ? printText.patient(id, spanText(data.from, data.to, "local")) : ""), charts: () => drawn.values(), figures, rest: measured.box, before: () => measured.fill() });
   const prepare = async () => {
-    const mine = loading, spans = spansText(assigned), isShown = () => data !== null && data.from === from && data.to === to;
+    const mine = loading, spans = spansText(assigned), isShown = () => data !== null && data.of === loading; // no other range was chosen
     if (isShown()) await measured.load();
     if (mine === loading && isShown() && spans === spansText(assigned)) return;
     measured.clear();
@@ -140,7 +140,7 @@ export function patient(main, params) {
       }
       const next = await readRange({ ask, limits: () => request("v1/limits"), tz: () => Intl.DateTimeFormat().resolvedOptions().timeZone }, from, to);
       if (mine !== loading || closed) return;
-      data = { ...next, range, from, to };
+      data = { ...next, range, from, to, of: mine };
       measured.clear(); // what it has read may be erased now
       pauseMs = rereadMs;
       reading = false;
@@ -299,6 +299,7 @@ export function patient(main, params) {
       return;
     }
     [from, to, data.raw, data.total] = [begins, ends, raw, raw.length];
+    [data.from, data.to] = [from, to];
     if (status.textContent === "No readings in this range.") sayEmpty();
     show();
   }
