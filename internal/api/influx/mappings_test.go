@@ -93,7 +93,7 @@ source = "lines"
 where = { measurement = "clock" }
 device = "field:serial"
 time = "field:date + field:clock"
-time_format = ["%Y%m%d %H%M%S", "%Y%m%d %H%M"]
+time_format = ["%Y%m%d %H%M%S", "%Y%m%d %H:%M"]
 zone = "Europe/Berlin"
 signs.heart_rate_bpm = { at = "field:hr" }
 `
@@ -156,9 +156,10 @@ func TestMapped(t *testing.T) {
 		{`clock date=20261121i,clock=133000i,hr=72,serial="d"`, "d", `1795264200000,"heart_rate_bpm":72`},
 		{`clock date=20261121i,clock=013000i,hr=72,serial="d"`, "", "time: in none of the time formats of the mapping"},
 		{`clock date=20261121i,clock=13000i,hr=72,serial="d"`, "", "time: in none of the time formats of the mapping"},
+		{`clock date=20261121i,clock=001330i,hr=72,serial="d"`, "", "time: in none of the time formats of the mapping"},
 		{`clock date=20261121i,clock=130i,hr=72,serial="d"`, "", "time: in none of the time formats of the mapping"},
-		{`clock date=20261121i,clock=1330i,hr=72,serial=0012-A`, "0012-A", `1795264200000,"heart_rate_bpm":72`},
-		{`clock date=20261121i,clock=1330i,hr=72,serial=00a1`, "00a1", `1795264200000,"heart_rate_bpm":72`},
+		{`clock date=20261121i,clock="13:30",hr=72,serial=0012-A`, "0012-A", `1795264200000,"heart_rate_bpm":72`},
+		{`clock date=20261121i,clock="13:30",hr=72,serial=00a1`, "00a1", `1795264200000,"heart_rate_bpm":72`},
 		{`scale,who=Person\ A g=71500i,at="noon"`, "", "time: neither a number nor a string with one"},
 	} {
 		s := serve(t, ingest.Config{}, influx.Options{Mappings: m})

@@ -35,6 +35,9 @@ type format struct {
 
 	// The number of digits of the texts of a pattern that has nothing else; 0 for any other.
 	leastDigits, mostDigits int
+
+	// The digits of numbers side by side, of which the first could begin with a zero; 0 if there are none.
+	runDigits int
 }
 
 // NewInstants returns the Clock of the format instant. zone is that of times without an offset from UTC; without it
@@ -326,6 +329,9 @@ var expanded = strings.NewReplacer("%F", "%Y-%m-%d", "%T", "%H:%M:%S", "%R", "%H
 func parsePattern(pattern string, monthNames []string, zoned bool) (f format, err error) {
 	known, f := directives(monthNames), format{names: pattern}
 	digitsOnly, afterNumber := f.literals() == "", false
+	isNumber := func(text string) bool {
+		return len(text) > 1 && text[0] == '%' && (known[text[1]].width > 0 || text[1] == 'f' || text[1] == 'y')
+	}
 	var steps []func(*scanner, *wall)
 	set := map[string]bool{}
 	for text := expanded.Replace(pattern); text != ""; {
@@ -333,7 +339,8 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 		if text[0] == '%' && len(text) > 1 {
 			d, isDirective = known[text[1]]
 		}
-		afterNumber = afterNumber && isDirective
+		follows, beside := afterNumber && isNumber(text), isNumber(text) && isNumber(text[2:])
+		afterNumber = isNumber(text)
 		switch n := blank(text); {
 		case n > 0:
 			for ; n > 0; n = blank(text) {
@@ -344,9 +351,14 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 				s.skipBlanks()
 			})
 		case isDirective:
-			isNumber := d.width > 0 || text[1] == 'f' || text[1] == 'y'
-			follows := afterNumber && isNumber
-			afterNumber = isNumber
+			if text[1] == 'f' && (follows || beside) { // which would take the digits of a number that has lost a zero
+				return f, errors.New("has %f beside another number: write something between them, such as a point")
+			}
+			if width := max(d.width, 2); follows && f.runDigits > 0 {
+				f.runDigits += width
+			} else if !follows && beside && text[1] != 'Y' {
+				f.runDigits = width
+			}
 			if set[d.sets] {
 				return f, fmt.Errorf("%%%c sets what is set already", text[1])
 			}
@@ -376,8 +388,7 @@ func parsePattern(pattern string, monthNames []string, zoned bool) (f format, er
 				break
 			}
 			least := 1
-			if d.width == 4 || follows || len(text) > 1 && text[0] == '%' && (known[text[1]].width > 0 || text[1] == 'f' ||
-				text[1] == 'y') {
+			if d.width == 4 || follows || beside {
 				least = d.width // a number beside another one, of which a zero could be missing
 			}
 			f.leastDigits, f.mostDigits = f.leastDigits+least, f.mostDigits+d.width
@@ -492,6 +503,8 @@ func contradict(a, b format) bool {
 	switch {
 	case isUnix(a) || isUnix(b):
 		return (isUnix(a) || a.fitsNumbers()) && (isUnix(b) || b.fitsNumbers())
+	case a.runDigits > 0 && b.runDigits > 0 && a.runDigits != b.runDigits && a.literals() == b.literals():
+		return true // a number that has lost a zero is one of the shorter run
 	case a.mostDigits > 0 && b.mostDigits > 0:
 		return a.leastDigits <= b.mostDigits && b.leastDigits <= a.mostDigits
 	case strings.Contains(a.order, "b") != strings.Contains(b.order, "b"), strings.EqualFold(a.order, b.order):

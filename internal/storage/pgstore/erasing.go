@@ -21,12 +21,13 @@ import (
 // again. Each transaction of a server that has taken it over, the last one too, needs the row with the time that the
 // one before has set. So of several such servers one goes on, and one that was frozen meanwhile removes nothing more:
 // nobody has asked it to, and what is stored when the erasure is finished is new. A server that was frozen in its own
-// erasure goes on with it, because its client waits.
+// erasure, too: it goes on only while its row is there and not left.
 //
 // What was stored after the last transaction of the server that began was acknowledged when nobody erased. An erasure
 // is not taken over if there is any of it in its times, and is left as it is if that arrives meanwhile: [newer] looks
 // for it in each transaction, in the snapshot by which the transaction removes. A client must ask for the erasure
-// again.
+// again. So it must for values of some signs or of a gateway: those stay as rows, and to look for what is newer among
+// many of them would hold up readings.
 
 // hiddenFor is how long scans fail after the last transaction of an erasure that is not finished. Then it is left.
 const hiddenFor = "1 minute"
@@ -45,6 +46,8 @@ type erasing struct {
 	at, left time.Time
 
 	next time.Time // what a transaction sets that is not known to be committed
+
+	inserted bool // by this server, which has not taken it over
 }
 
 // newer is a condition of a row x of erasing: something in its times, or an assignment that it removes, was written
@@ -65,13 +68,25 @@ func (r *erasing) options() (o pgx.TxOptions) {
 	return o
 }
 
-// errTaken means that another server has taken over or finished an erasure, or that nobody may take it over.
-var errTaken = errors.New("the erasure is not this server's to finish")
+var (
+	// errTaken means that another server has taken over an erasure, or may have, or that nobody may take it over.
+	errTaken = errors.New("the erasure is not this server's to finish")
+	// errEnded means that a server's own erasure has ended, by another one of the same or of more.
+	errEnded = errors.New("the erasure has ended")
+)
 
-// renew sets the time of the row of e, in its place among the locks: see the package comment. It inserts the row if the
-// erasure was not taken over.
+// renew sets the time of the row of e, in its place among the locks: see the package comment. The first time, it
+// inserts the row if the erasure was not taken over. It returns errTaken if it is another server's now, and errEnded.
 func (r *erasing) renew(tx pgx.Tx, q *statements, e *storage.Erasure) error {
 	fromMs, toMs := rangeOf(e)
+	if r.inserted {
+		tag, err := tx.Exec(context.Background(), q.of(`UPDATE SCHEMA.erasing SET to_ms = $2, at = clock_timestamp(),
+			since = `+transaction+" WHERE "+kept), r.id, toMs)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = r.lost(tx, q)
+		}
+		return err
+	}
 	if r.at.IsZero() {
 		return run(tx, q.of(`INSERT INTO SCHEMA.erasing VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp(),
 				`+transaction+`, '{}')
@@ -86,22 +101,59 @@ func (r *erasing) renew(tx pgx.Tx, q *statements, e *storage.Erasure) error {
 	return err
 }
 
+// lost returns why a server cannot go on with its own erasure: its row is left, or gone.
+func (r *erasing) lost(tx pgx.Tx, q *statements) error {
+	var left bool
+	err := tx.QueryRow(context.Background(), q.of("SELECT EXISTS (SELECT FROM SCHEMA.erasing WHERE id = $1)"),
+		r.id).Scan(&left)
+	switch {
+	case err != nil:
+		return err
+	case left:
+		return errTaken
+	}
+	return errEnded
+}
+
+// isLost reports whether an error is errTaken or errEnded. Nothing was written then.
+func isLost(err error) bool { return errors.Is(err, errTaken) || errors.Is(err, errEnded) }
+
+// result returns the result of an erasure with which a server could not go on.
+func (r *erasing) result(lost error) error {
+	switch {
+	case errors.Is(lost, errEnded):
+		return nil
+	case r.at.IsZero():
+		return fmt.Errorf("%w: %w", storage.ErrUnfinished, lost)
+	}
+	return lost
+}
+
+// kept is a condition of the row of a server's own erasure: nobody could have taken it over.
+const kept = "id = $1 AND at > clock_timestamp() - interval '" + hiddenFor + "'"
+
 // renewed notes that the transaction of renew is committed.
 func (r *erasing) renewed() {
-	if !r.at.IsZero() {
+	if r.inserted = r.at.IsZero(); !r.inserted {
 		r.at = r.next
 	}
 }
 
-// hold returns errTaken if the erasure was taken over and another server has gone on with it, or something is newer.
+// hold returns errTaken if another server may have gone on with the erasure, or if it was taken over and something is
+// newer, and errEnded.
 func (r *erasing) hold(tx pgx.Tx, q *statements) error {
-	if r.at.IsZero() {
+	where, args := kept, []any{r.id}
+	switch {
+	case !r.at.IsZero():
+		where, args = "id = $1 AND at = $2 AND NOT "+newer, append(args, r.at)
+	case !r.inserted:
 		return nil
 	}
-	tag, err := tx.Exec(context.Background(), q.of("SELECT FROM SCHEMA.erasing AS x WHERE id = $1 AND at = $2 AND NOT "+
-		newer+" FOR UPDATE"), r.id, r.at)
+	tag, err := tx.Exec(context.Background(), q.of("SELECT FROM SCHEMA.erasing AS x WHERE "+where+" FOR UPDATE"), args...)
 	if err == nil && tag.RowsAffected() == 0 {
-		err = errTaken
+		if err = errTaken; r.inserted {
+			err = r.lost(tx, q)
+		}
 	}
 	return err
 }
@@ -185,12 +237,12 @@ func (s *leftovers) finish(ctx context.Context) error {
 			break
 		}
 		e, row := &left[i].Erasure, &left[i].row
-		if left[i].newer {
+		if left[i].newer || ofSome(e) {
 			if len(s.notTaken) < maxNotTaken {
 				s.notTaken = append(s.notTaken, row.id)
 			}
-			s.opt.Log.Warn("an erasure that was begun is not finished, because there is data that was stored since: " +
-				"repeat the request if that is to be erased, too")
+			s.opt.Log.Warn("an erasure that was begun is not finished: repeat the request",
+				"stored_since", left[i].newer, "some_values", ofSome(e))
 			continue
 		}
 		began := time.Now()
@@ -208,7 +260,7 @@ func (s *leftovers) finish(ctx context.Context) error {
 
 // look returns the first erasures that are left. An error may be that of some.
 func (s *leftovers) look(ctx context.Context) (all []leftErasure, err error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.opt.Timeout)
 	defer cancel()
 	// A number of another cluster, from which the database was copied, says nothing about what is newer.
 	if _, err := s.write.Exec(ctx, s.sql.of(`UPDATE SCHEMA.erasing SET since = 0

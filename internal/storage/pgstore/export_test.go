@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -18,8 +19,13 @@ func Seal(s *Store, beforeUnixMs int64) (int64, error) {
 	return sealer{s.database, s.writer.partitions}.seal(context.Background(), beforeUnixMs)
 }
 
-// FinishErasures finishes the erasures that are left now, as [Store.FinishErasures] does.
+// FinishErasures finishes the erasures that are left when the store is ready, as [Store.FinishErasures] does.
 func FinishErasures(s *Store, record func(storage.Erasure) error) error {
+	for deadline := time.Now().Add(polltest.Patience); s.Ready() != nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return s.Ready()
+		}
+	}
 	l := leftovers{remover: s.remover, record: record}
 	return l.finish(context.Background())
 }

@@ -124,10 +124,11 @@ func (s *remover) erase(ctx context.Context, e *storage.Erasure, r *erasing,
 			return unfinished(err)
 		}
 		var deleted, sealed, afterMs int64
-		var stale, taken bool
+		var stale bool
+		var lost error
 		t := s.try()
 		err := t.run(func(conn *pgx.Conn) (err error) {
-			deleted, sealed, stale = 0, 0, false
+			deleted, sealed, stale, lost = 0, 0, false, nil
 			if missing = findErased(conn, s.sql, e); errors.Is(missing, storage.ErrNotFound) ||
 				errors.Is(missing, storage.ErrNotAssigned) {
 				return nil
@@ -152,14 +153,19 @@ func (s *remover) erase(ctx context.Context, e *storage.Erasure, r *erasing,
 				}
 				return err
 			})
-			stale, taken = errors.Is(err, errStale), errors.Is(err, errTaken)
-			if stale || taken {
+			if isLost(err) {
+				lost = err
+			}
+			if stale = errors.Is(err, errStale); stale || lost != nil {
 				return nil // the outcome is known
 			}
 			return err
 		})
-		if taken {
-			return errTaken
+		if errors.Is(lost, errEnded) {
+			return unfinished(record(*e))
+		}
+		if lost != nil {
+			return r.result(lost)
 		}
 		begun = begun || deleted+sealed > 0 || t.unknown
 		if stale {
@@ -188,8 +194,8 @@ func (s *remover) erase(ctx context.Context, e *storage.Erasure, r *erasing,
 		}
 	}
 	rest, err := s.finishErasure(e, r)
-	if errors.Is(err, errTaken) {
-		return err
+	if isLost(err) {
+		return r.result(err)
 	}
 	if err != nil {
 		return unfinished(err)
@@ -242,11 +248,13 @@ func (s *remover) finishErasure(e *storage.Erasure, r *erasing) (rest int64, err
 	if !r.at.IsZero() { // what repairs put back, it does not remove
 		c.AtMs = min(c.AtMs, r.left.UnixMilli())
 	}
-	taken := false
+	var lost error
 	err = t.run(func(conn *pgx.Conn) (err error) {
 		k = s.marks.attempt(k)
+		r.inserted = r.inserted && !t.unknown // an attempt may have been committed, with the end of the row
 		rest, _, generation, err = s.forgetDevices(conn, []string{e.Device.String()}, &lastErasure{e, r, &c}, k)
-		if taken = errors.Is(err, errTaken); taken {
+		if lost = nil; isLost(err) {
+			lost = err
 			return nil // the outcome is known
 		}
 		if err != nil {
@@ -254,8 +262,8 @@ func (s *remover) finishErasure(e *storage.Erasure, r *erasing) (rest int64, err
 		}
 		return changelog{s.database}.keepUp(conn, generation)
 	})
-	if taken {
-		return 0, errTaken
+	if lost != nil {
+		return 0, lost
 	}
 	if err == nil {
 		changelog{s.database}.made(&c)
