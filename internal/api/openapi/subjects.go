@@ -57,12 +57,16 @@ func (d *describer) latestOfSubject(problems []*reply.Problem) object {
 	}, false)
 }
 
+// alertsOfSubject describes the alerts of a subject. params are those of a range of alerts, from first.
 func alertsOfSubject(problems []*reply.Problem, params []object) operation {
+	from := maps.Clone(params[0])
+	from["required"] = true
+	params = append([]object{from}, params[1:]...)
 	return operation{
 		id: "listAlertsOfSubject", summary: "The alerts of a subject in a range, of all devices",
 		params: params, problems: problems,
 		description: "The parts of alerts that lie in the time in which their device was assigned to the subject. " +
-			"In all other respects it is as the alerts of a device in a range; from is needed. The bounds on time and on " +
+			"In all other respects it is as the alerts of a device in a range. The bounds on time and on " +
 			"alerts are for all devices together. " + alert.Notice,
 		answers: object{"200": ok("The alerts, the newest first.", object{jsonType: ref("schemas", "Alerts")})},
 	}
